@@ -215,7 +215,7 @@ fn waits_for_windows(workflow: &Workflow, sink: &str) -> bool {
         let Some(operator) = workflow.operators.iter().find(|operator| operator.id.value == id) else {
             continue;
         };
-        if kinds().operator(&operator.kind).has_windows {
+        if kinds().operator_of(operator).has_windows {
             return true;
         }
         before.extend(operator.inputs.iter().map(|input| input.from.value.as_str()));

@@ -43,10 +43,8 @@ fn sources_of(workflow: &Workflow, id: &str, found: &mut BTreeSet<String>) {
         found.insert(id.to_owned());
     }
     let operator = workflow.operators.iter().find(|operator| operator.id == *id);
-    for input in operator
-        .filter(|operator| !kinds().operator(&operator.kind).has_windows)
-        .iter()
-        .flat_map(|o| &o.inputs)
+    for input in
+        operator.filter(|operator| !kinds().operator_of(operator).has_windows).iter().flat_map(|o| &o.inputs)
     {
         sources_of(workflow, &input.from.value, found);
     }

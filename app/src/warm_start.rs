@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidemill_engine::Program;
-use tidemill_operators::api::{BoundOperator, Computation, Inference, Instance, OperatorError, Output};
+use tidemill_operators::api::{
+    BoundOperator, Computation, Concurrency, Inference, Instance, OperatorError, Output,
+};
 use tidemill_operators::record::batch_bytes;
 use tidemill_profiler::records;
 
@@ -120,6 +122,10 @@ impl Inference for Keeping {
 
     fn processor_time_elsewhere(&self) -> Duration {
         self.model.processor_time_elsewhere()
+    }
+
+    fn concurrency(&self) -> Option<Concurrency> {
+        self.model.concurrency()
     }
 }
 

@@ -231,6 +231,23 @@ pub trait Inference: Send {
     fn backend(&self) -> Option<ChosenBackend> {
         None
     }
+
+    /// Returns how many of its batches are computed at once, if its options say so. `None`: one, and the engine adds copies when it
+    /// delays the others.
+    fn concurrency(&self) -> Option<Concurrency> {
+        None
+    }
+}
+
+/// Batches of a model that are computed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Concurrency {
+    /// Number of copies, from the start to the end.
+    pub copies: usize,
+    /// Most batches without a result that has left; `None`: as many as the engine finds useful.
+    pub in_flight: Option<usize>,
+    /// Whether results leave in the order of the records.
+    pub is_ordered: bool,
 }
 
 /// One running copy of an operator.

@@ -23,6 +23,7 @@
 //! | `E0613` | `variants`, `backend` or `batching` on an operator that runs no model |
 //! | `E0614` | a source that can be read only once, but would be read again |
 //! | `E0616` | opening found something else than was checked |
+//! | `E0617` | a step of the user that cannot start, or whose columns are not known |
 //! | `E0620` | retractable rows, at an operator or sink that only adds |
 //!
 //! ```

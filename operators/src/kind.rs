@@ -258,6 +258,12 @@ pub trait OperatorKind: Send + Sync {
     fn facts(&self) -> OperatorFacts {
         OperatorFacts::default()
     }
+    /// Facts about an operator with these options. Default: those of the kind. A kind overrides it if its options decide whether it
+    /// keeps a state.
+    fn facts_of(&self, options: &Value) -> OperatorFacts {
+        let _ = options;
+        self.facts()
+    }
     /// How an operator with these options may be spread over several stages.
     fn spread(&self, options: &Value) -> Spread {
         let _ = options;

@@ -131,7 +131,8 @@ impl Registry {
         let mut table = KindTable::default();
         self.sources.iter().for_each(|(name, kind)| table.add_source(name, kind.facts()));
         for (name, kind) in &self.operators {
-            let of_kind = Arc::clone(kind);
+            let (of_kind, by_options) = (Arc::clone(kind), Arc::clone(kind));
+            table.add_facts_of(name, Arc::new(move |options| by_options.facts_of(options)));
             table.add_operator(name, kind.facts(), Arc::new(move |options| of_kind.spread(options)));
         }
         self.sinks.iter().for_each(|(name, kind)| table.add_sink(name, kind.facts()));

@@ -138,6 +138,8 @@ impl<'a> Flow<'a> {
     /// Runs an operator without models on all of its input, as one epoch at the end of the stream.
     fn compute(&mut self, id: &str, inputs: &[RecordBatch]) -> Result<RecordBatch, ProfileError> {
         let operator = &self.bound.operators[id];
+        let mut of_workflow = self.subject.workflow.operators.iter();
+        let has_variants = of_workflow.any(|one| one.id.value == id && !one.variants.is_empty());
         let mut output = Output::default();
         let result = match (operator.make)() {
             Ok(Instance::Stateless(mut instance)) => {
@@ -148,7 +150,17 @@ impl<'a> Flow<'a> {
                 .enumerate()
                 .try_for_each(|(port, input)| instance.apply(port, &records::by_time(input), &mut output))
                 .and_then(|()| instance.advance(EventTime::MAX, &mut output)),
-            Ok(Instance::Inference(_)) => Err(OperatorError::new("it runs a model, none can be used here")),
+            Ok(Instance::Inference(_)) if has_variants => {
+                Err(OperatorError::new("it runs a model, none can be used here"))
+            }
+            // It needs batches, and no model: a step that the user wrote.
+            Ok(Instance::Inference(mut instance)) => inputs.iter().try_for_each(|input| {
+                let mut starts = (0..input.num_rows()).step_by(CHUNK);
+                starts.try_for_each(|start| {
+                    let rows = CHUNK.min(input.num_rows() - start);
+                    instance.infer(&input.slice(start, rows), &mut output)
+                })
+            }),
             Err(error) => Err(error),
         };
         let schema = self.schema(id);

@@ -235,9 +235,13 @@ pub fn texts<'a>(options: &'a Value, names: &[&str]) -> Vec<&'a str> {
 /// Says how an operator with these options may be spread.
 pub type SpreadOf = Arc<dyn Fn(&Value) -> Spread + Send + Sync>;
 
+/// Gives the facts about an operator with these options.
+pub type FactsOf = Arc<dyn Fn(&Value) -> OperatorFacts + Send + Sync>;
+
 /// Facts by kind.
 #[derive(Clone, Default)]
 pub struct KindTable {
+    by_options: BTreeMap<&'static str, FactsOf>,
     sources: BTreeMap<&'static str, SourceFacts>,
     operators: BTreeMap<&'static str, (OperatorFacts, SpreadOf)>,
     sinks: BTreeMap<&'static str, SinkFacts>,
@@ -265,6 +269,12 @@ impl KindTable {
         self.operators.insert(kind, (facts, spread));
     }
 
+    /// Adds the facts that depend on the options of a kind of operator: a kind that runs code of the user, for instance, keeps a state or
+    /// not.
+    pub fn add_facts_of(&mut self, kind: &'static str, facts: FactsOf) {
+        self.by_options.insert(kind, facts);
+    }
+
     /// Adds a kind of sink, or replaces it.
     pub fn add_sink(&mut self, kind: &'static str, facts: SinkFacts) {
         self.sinks.insert(kind, facts);
@@ -278,6 +288,12 @@ impl KindTable {
     /// Facts about a kind of operator.
     pub fn operator(&self, kind: &str) -> OperatorFacts {
         self.operators.get(kind).map(|(facts, _)| *facts).unwrap_or_default()
+    }
+
+    /// Facts about an operator with its options.
+    pub fn operator_of(&self, operator: &Operator) -> OperatorFacts {
+        let by_options = self.by_options.get(operator.kind.as_str());
+        by_options.map_or_else(|| self.operator(&operator.kind), |facts| facts(&operator.options))
     }
 
     /// How an operator may be spread.

@@ -63,7 +63,7 @@ impl<'a> Findings<'a> {
         if self
             .registry
             .operator(&operator.kind)
-            .is_none_or(|kind| kind.facts().computation != Computation::Inference)
+            .is_none_or(|kind| kind.facts_of(&operator.options).computation != Computation::Inference)
         {
             return true;
         }

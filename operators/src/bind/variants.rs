@@ -67,7 +67,7 @@ pub(super) fn bind_one(
     let Some(kind) = registry.operator(&operator.kind) else {
         return Err(unknown_kind("operator", &operator.kind, registry, Role::Operator));
     };
-    let (inputs, computation) = (kind.inputs(), kind.facts().computation);
+    let (inputs, computation) = (kind.inputs(), kind.facts_of(&operator.options).computation);
     let runs_models = computation == Computation::Inference;
     if !inputs.contains(&ports.len()) {
         let expected = match (inputs.start(), inputs.end()) {

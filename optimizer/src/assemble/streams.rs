@@ -89,10 +89,10 @@ pub(super) fn streams(
         heads.push(Head {
             rate: 0.0, // follows from the models
             // They emit on ticks.
-            stateful: members.clone().any(|member| inputs.kinds.operator(&member.kind).is_stateful()),
+            stateful: members.clone().any(|member| inputs.kinds.operator_of(member).is_stateful()),
             follows_event_time: members
                 .clone()
-                .any(|member| inputs.kinds.operator(&member.kind).follows_event_time),
+                .any(|member| inputs.kinds.operator_of(member).follows_event_time),
             on_one_worker: members.clone().any(|member| meeting.contains(member.id.as_str())),
             fused: members.map(|member| member.id.value.clone()).filter(|member| *member != id).collect(),
             id,
@@ -207,7 +207,7 @@ pub(super) fn input_rate(
     outputs: &BTreeMap<&str, f64>,
 ) -> f64 {
     let rates = operator.inputs.iter().map(|input| outputs[input.from.value.as_str()]);
-    match inputs.kinds.operator(&operator.kind).joins {
+    match inputs.kinds.operator_of(operator).joins {
         true => rates.reduce(f64::min).unwrap_or(0.0),
         false => rates.sum(),
     }

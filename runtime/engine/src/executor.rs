@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidemill_operators::api::{OperatorError, Output};
+use tidemill_operators::api::{Concurrency, OperatorError, Output};
 
 pub use factory::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, PreparedModel, UnknownDevice, factory_of, register,
@@ -120,6 +120,10 @@ pub trait ModelExecutor: Send + Sync {
     /// Returns the engine time that all copies together have spent computing until `now`, nanoseconds.
     fn busy(&self, _now: Nanoseconds) -> Nanoseconds {
         0
+    }
+    /// Returns the settings of a model that has its own; `None`: the engine chooses.
+    fn concurrency(&self) -> Option<Concurrency> {
+        None
     }
     /// Starts a further copy of the model; `false` if that is impossible.
     fn add_copy(&self) -> bool {

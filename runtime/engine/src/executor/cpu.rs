@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_machine::thread_time;
-use tidemill_operators::api::{MakeInstance, OperatorError};
+use tidemill_operators::api::{Concurrency, MakeInstance, OperatorError};
 
 /// Runs each model on threads of this process.
 pub(super) struct LocalExecutors;
@@ -66,6 +66,7 @@ struct Shared {
     incarnation: AtomicU64,
     bytes: AtomicUsize,
     copies: AtomicUsize,
+    concurrency: Option<Concurrency>,
     busy: Mutex<Busy>,
 }
 
@@ -96,6 +97,8 @@ impl LocalExecutor {
     ) -> std::io::Result<Self> {
         let (jobs, taken) = unbounded();
         let (completed, completions) = unbounded();
+        let concurrency = model.concurrency();
+        let copies = concurrency.map_or(1, |own| own.copies.max(1));
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             clock,
@@ -105,11 +108,13 @@ impl LocalExecutor {
             notifier: Mutex::new(None),
             incarnation: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
-            copies: AtomicUsize::new(1),
+            copies: AtomicUsize::new(copies),
+            concurrency,
             busy: Mutex::default(),
         });
         let executor = Self { jobs, taken, completed, completions, shared };
         executor.spawn(Some(model))?;
+        (1..copies).try_for_each(|_| executor.spawn(None))?;
         Ok(executor)
     }
 
@@ -240,7 +245,14 @@ impl ModelExecutor for LocalExecutor {
         busy.ended + busy.running * now - busy.begun
     }
 
+    fn concurrency(&self) -> Option<Concurrency> {
+        self.shared.concurrency
+    }
+
     fn add_copy(&self) -> bool {
+        if self.shared.concurrency.is_some() {
+            return false;
+        }
         self.shared.copies.fetch_add(1, Ordering::AcqRel);
         let started = self.spawn(None);
         if started.is_err() {

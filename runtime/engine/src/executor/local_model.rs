@@ -4,7 +4,7 @@ use crate::failure::panic_text;
 use arrow_array::RecordBatch;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use tidemill_operators::api::{Inference, Instance, MakeInstance, OperatorError, Output};
+use tidemill_operators::api::{Concurrency, Inference, Instance, MakeInstance, OperatorError, Output};
 
 /// A model in this process. After a panic it is made again, for the next batch.
 pub struct LocalModel {
@@ -30,6 +30,11 @@ impl LocalModel {
     pub fn prepared(self) -> PreparedModel {
         let backend = self.instance.as_ref().and_then(|model| model.backend());
         PreparedModel { backend, instance: self.instance }
+    }
+
+    /// Returns the model's own settings of concurrency, if it has some.
+    pub(super) fn concurrency(&self) -> Option<Concurrency> {
+        self.instance.as_ref().and_then(|model| model.concurrency())
     }
 
     /// Computes a batch on this thread. Returns the result and the processor time of other threads that the model used.

@@ -125,6 +125,10 @@ impl InferenceNode {
                 return;
             }
             let Some(since) = self.queue.waits_since() else { return };
+            let most = self.executor.concurrency().and_then(|own| own.in_flight);
+            if most.is_some_and(|most| self.in_flight.len() >= most.max(1)) {
+                return;
+            }
             let load = Load {
                 waiting: self.queue.rows(),
                 since,
@@ -199,9 +203,13 @@ impl InferenceNode {
 
     /// Takes finished jobs from the executor, in the order of submission.
     fn complete_all(&mut self, out: &mut Emit) {
+        let is_ordered = self.executor.concurrency().is_none_or(|own| own.is_ordered);
         while let Some(completion) = self.executor.completion() {
             if completion.incarnation == self.incarnation && self.in_flight.contains_key(&completion.id) {
-                self.ended.insert(completion.id, completion);
+                match is_ordered {
+                    true => drop(self.ended.insert(completion.id, completion)),
+                    false => self.complete(completion, out),
+                }
             }
         }
         while let Some((first, _)) = self.in_flight.first_key_value()

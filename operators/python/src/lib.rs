@@ -1,0 +1,37 @@
+//! The operator kind `python`: a step that a user writes in Python.
+//!
+//! ```yaml
+//! - id: blur
+//!   kind: python
+//!   input: cameras
+//!   options:
+//!     module: ops.py            # relative to the workflow file; the name of a module works too
+//!     function: blur            # or `class: Tracker`, which keeps a state
+//!     output: {camera: text, score: float64}
+//! ```
+//! Each instance has a process of its own (no interpreter is embedded), which is started and imports the module before the
+//! run begins. Control messages go through a socket, columns through files in memory that both sides see, in Arrow's layout:
+//! the step reads them without a copy. `docs/python.md` is the page for users, `docs/python-protocol.md` describes the
+//! protocol, in which a step in another language can be written too.
+//!
+//! A function is an [`Inference`](tidemill_operators::api::Inference): the engine forms batches and calls it on executor
+//! threads. An object is a [`Stateful`](tidemill_operators::api::Stateful): it gets the records of complete epochs in a
+//! fixed order, and checkpoints have its state. What goes wrong with a record makes a dead letter of it, also if the process
+//! dies or hangs.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
+
+mod caller;
+mod columns;
+mod function;
+mod interpreter;
+mod kind;
+mod log;
+mod memory;
+mod object;
+mod options;
+mod package;
+mod process;
+mod protocol;
+mod spawner;
+
+pub use kind::PythonKind;

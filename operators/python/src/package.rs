@@ -1,0 +1,16 @@
+//! The Python package, which goes to the interpreter with the greeting: no file is written for it.
+
+/// The files of the package, by path.
+pub(crate) const FILES: &[(&str, &str)] = &[
+    ("tidemill/__init__.py", include_str!("../python/tidemill/__init__.py")),
+    ("tidemill/_types.py", include_str!("../python/tidemill/_types.py")),
+    ("tidemill/_columns.py", include_str!("../python/tidemill/_columns.py")),
+    ("tidemill/_output.py", include_str!("../python/tidemill/_output.py")),
+    ("tidemill/_declared.py", include_str!("../python/tidemill/_declared.py")),
+    ("tidemill/_step.py", include_str!("../python/tidemill/_step.py")),
+    ("tidemill/_runner.py", include_str!("../python/tidemill/_runner.py")),
+    ("tidemill/testing.py", include_str!("../python/tidemill/testing.py")),
+];
+
+/// The program of the interpreter: reads the greeting, and lets the package be imported from it.
+pub(crate) const START: &str = include_str!("../python/start.py");
