@@ -269,3 +269,27 @@ fn all_ends_with_the_reader() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn a_decoder_that_dies_is_replaced_at_a_key_frame() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut gate = Reading::start(&format!("url: {}\nidle: 50ms", server.url("plain")));
+    gate.until_frames(3);
+    for _ in 0..2 {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let all: Vec<i32> = children
+            .flat_map(|all| all.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<i32>>())
+            .collect();
+        let is_decoder = |id: &&i32| {
+            std::fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|all| all.contains("pipe:0"))
+        };
+        let decoder = *all.iter().find(is_decoder).expect("it decodes");
+        let id = rustix::process::Pid::from_raw(decoder).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+        gate.until("it is reaped", |_, _| !Path::new(&format!("/proc/{decoder}")).exists());
+        gate.until_frames(5);
+    }
+    check_order(&gate.rows);
+    assert_eq!(gate.status()[0].connects, 1, "over the same connection");
+}
