@@ -402,11 +402,15 @@ impl LogLevel {
         match self {
             LogLevel::Off => "off",
             LogLevel::Error => "error",
-            LogLevel::Warn => "warn,ort=error",
-            LogLevel::Info => "info,ort=warn",
-            // Requests to a bucket contain keys: their libraries never log details.
-            LogLevel::Debug => "debug,ort=info,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
-            LogLevel::Trace => "trace,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
+            LogLevel::Warn => "warn,ort=error,retina=error",
+            LogLevel::Info => "info,ort=warn,retina=error",
+            // Requests to a bucket contain keys, answers of a camera addresses: their libraries never log details.
+            LogLevel::Debug => {
+                "debug,ort=info,h2=info,hyper=info,hyper_util=info,reqwest=info,retina=error,rustls=info"
+            }
+            LogLevel::Trace => {
+                "trace,h2=info,hyper=info,hyper_util=info,reqwest=info,retina=error,rustls=info"
+            }
         }
     }
 }

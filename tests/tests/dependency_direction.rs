@@ -215,6 +215,8 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-identity", &["tidemill-http"]),
     // A program's own backend is tested in a running workflow.
     ("tidemill-inference", &["tidemill-engine", "tidemill-tracking"]),
+    // Threads of this process are counted.
+    ("tidemill-live", &["tidemill-machine"]),
     // Plans and deployments are made by the facts that the kinds state.
     ("tidemill-optimizer", &["tidemill-operators", "tidemill-problems"]),
     ("tidemill-deploy", &["tidemill-operators"]),

@@ -1,9 +1,12 @@
 //! Users, passwords and paths that a real server refuses, and that no password is told.
 use crate::server::{PASSWORD, Server};
-use crate::watched::{Watched, bind};
+use crate::watched::{Watched, bind as bind_source};
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
+use tidemill_operators::bind::{self, Choice};
 use tidemill_operators::feeds::{FeedOrder, FeedState};
+use tidemill_operators::registry::Registry;
+use tidemill_spec::workflow::Workflow;
 
 /// What was logged by this process, on all levels.
 fn logged() -> &'static Arc<Mutex<Vec<u8>>> {
@@ -68,11 +71,10 @@ fn logins(arguments: &[&str]) {
     for camera in ["good", "file", "open"] {
         watched.frames(camera, 5);
     }
-    let (attempts, forbidden) = (server.attempts("/auth"), server.attempts("/forbidden"));
+    let attempts = server.attempts("/auth");
     for (camera, address, cause) in [
         ("wrong", format!("rtsp://viewer:wr0ng%40word@{at}/auth"), "refuses user and password (401)"),
         ("nobody", format!("rtsp://{at}/auth"), "wants a user and a password (401)"),
-        ("forbidden", format!("rtsp://viewer:s3cr%40t%2F%C3%84X%3A7@{at}/forbidden"), "refuses access (403)"),
         ("missing", format!("rtsp://{at}/none"), "no such path (404)"),
     ] {
         watched.order(&FeedOrder::Add { feed: camera.to_owned(), address }).unwrap();
@@ -84,7 +86,6 @@ fn logins(arguments: &[&str]) {
     watched.frames("open", 60);
     let attempts = server.attempts("/auth") - attempts;
     assert!((2..=3).contains(&attempts), "the requests without a user are known: {attempts}");
-    assert!(server.attempts("/forbidden") - forbidden <= 2);
     for camera in ["good", "file", "open"] {
         assert_eq!(watched.feed(camera).connects, 1);
     }
@@ -124,8 +125,27 @@ fn findings_tell_no_password() {
         "{cameras: {gate: {url: 'rtsp://viewer:wr0ng@10.0.0.1/a', pasword_env: PATH}}}",
         "{cameras: ['rtsp://viewer:wr0ng@10.0.0.1/a']}",
     ] {
-        let found = bind(options).err().unwrap_or_else(|| panic!("no finding: {options}"));
+        let found = bind_source(options).err().unwrap_or_else(|| panic!("no finding: {options}"));
         assert_tells_nothing(&found.render(false));
         assert_tells_nothing(&format!("{found:?}"));
+    }
+}
+
+#[test]
+fn a_journal_is_refused() {
+    let mut registry = Registry::builtin();
+    tidemill_live::register(&mut registry);
+    for source in [
+        "{id: gate, kind: rtsp, journal: {}, options: {url: 'rtsp://viewer:wr0ng%40word@10.0.0.1/a'}}",
+        "id: gate\n    kind: rtsp\n    journal: {}\n    options: {url: 'rtsp://viewer:wr0ng%40word@10.0.0.1/a'}",
+    ] {
+        let text = format!(
+            "version: 1\nname: gates\nsources:\n  - {source}\nsinks:\n  - {{id: seen, kind: stdout, input: gate}}\n"
+        );
+        let workflow = Workflow::parse(&text, "workflow.yaml").unwrap();
+        let found = bind::check(&workflow, &registry, |_| Choice::default()).err().unwrap();
+        let shown = found.render(false);
+        assert!(shown.contains("E0613") && shown.contains("leave out `journal`"), "{shown}");
+        assert_tells_nothing(&shown);
     }
 }

@@ -1,4 +1,5 @@
 //! The server of test pictures: a child that ends when its standard input is closed.
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,8 +8,10 @@ use std::time::Duration;
 
 /// Python of the system, which has the bindings of GStreamer.
 const PYTHON: &str = "/usr/bin/python3";
+/// Password of the user `viewer`.
+pub(crate) const PASSWORD: &str = "s3cr@t/ÄX:7";
 /// Longest wait for an answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Server {
     child: Child,
@@ -16,16 +19,22 @@ pub(crate) struct Server {
     lines: Receiver<String>,
     pub(crate) port: u16,
     /// What it told meanwhile.
-    told: Vec<String>,
+    told: RefCell<Vec<String>>,
 }
 
 impl Server {
     /// Starts the server; `None`, with a remark, if its packages are missing and may be.
-    pub(crate) fn start(port: u16) -> Option<Self> {
+    pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
+        Self::at(0, arguments)
+    }
+
+    /// Starts the server at a port, 0 for any.
+    pub(crate) fn at(port: u16, arguments: &[&str]) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rtsp_server.py");
         let child = Command::new(PYTHON)
             .arg(script)
             .arg(port.to_string())
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -49,8 +58,8 @@ impl Server {
                 }
             }
         });
-        let mut server = Self { child, orders, lines, port, told: Vec::new() };
-        match server.lines.recv_timeout(PATIENCE) {
+        let mut server = Self { child, orders, lines, port, told: RefCell::default() };
+        match server.lines.recv_timeout(LIMIT) {
             Ok(line) => {
                 server.port = line.strip_prefix("port ").unwrap().parse().unwrap();
                 Some(server)
@@ -62,25 +71,27 @@ impl Server {
         }
     }
 
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("rtsp://127.0.0.1:{}/{path}", self.port)
-    }
-
     /// Gives an order and waits until it is done.
     pub(crate) fn order(&mut self, order: &str) {
         writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
         loop {
-            match self.lines.recv_timeout(PATIENCE).unwrap() {
+            match self.lines.recv_timeout(LIMIT).unwrap() {
                 line if line == "done" => return,
-                line => self.told.push(line),
+                line => self.told.borrow_mut().push(line),
             }
         }
     }
 
-    /// Returns how often it told this line so far.
-    pub(crate) fn count(&mut self, line: &str) -> usize {
-        self.told.extend(self.lines.try_iter());
-        self.told.iter().filter(|told| *told == line).count()
+    /// Returns how often a description of this path was requested so far.
+    pub(crate) fn attempts(&self, path: &str) -> usize {
+        let mut told = self.told.borrow_mut();
+        told.extend(self.lines.try_iter());
+        told.iter().filter(|line| line.strip_prefix("describe ") == Some(path)).count()
+    }
+
+    /// Returns the address of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("rtsp://127.0.0.1:{}/{path}", self.port)
     }
 
     /// Kills it, as a power cut does. Returns its port.

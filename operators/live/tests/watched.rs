@@ -61,7 +61,11 @@ impl Watched {
                 for (row, time) in times.unwrap().into_iter().enumerate() {
                     let (camera, frame) = (cameras.value(row).to_owned(), frames.value(row));
                     let picture = images.value(row);
-                    let size = if raw_image::RawImage::is_one(picture) { raw_image::size(picture).unwrap() } else { (0, 0) };
+                    let size = if raw_image::RawImage::is_one(picture) {
+                        raw_image::size(picture).unwrap()
+                    } else {
+                        (0, 0)
+                    };
                     assert!(size != (0, 0) || picture.starts_with(&[0xFF, 0xD8]), "neither pixels nor JPEG");
                     if let Some((last_frame, last_time)) = self.last.insert(camera.clone(), (frame, time)) {
                         assert!(frame > last_frame && time > last_time, "{camera}: {frame} {time}");
@@ -90,7 +94,9 @@ impl Watched {
     /// Reads so many more frames of a camera.
     pub(crate) fn frames(&mut self, camera: &str, count: usize) {
         let before = self.of(camera).count();
-        self.until(&format!("{count} frames of {camera}"), |watched| watched.of(camera).count() >= before + count);
+        self.until(&format!("{count} frames of {camera}"), |watched| {
+            watched.of(camera).count() >= before + count
+        });
     }
 
     pub(crate) fn of<'a>(&'a self, camera: &'a str) -> impl Iterator<Item = &'a Row> + 'a {
@@ -110,7 +116,11 @@ impl Watched {
         self.status().into_iter().find(|feed| feed.feed == camera).unwrap()
     }
 
-    pub(crate) fn order(&self, order: &FeedOrder) -> Result<(), String> {
+    pub(crate) fn order(&mut self, order: &FeedOrder) -> Result<(), String> {
+        if let FeedOrder::Remove { feed } = order {
+            // Another camera of its name counts from the start.
+            self.last.remove(feed);
+        }
         self.bound.feeds.as_ref().unwrap().order(order)
     }
 }

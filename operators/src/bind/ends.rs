@@ -43,6 +43,9 @@ pub(super) fn bind_source(
         bound.key = Some(key.value.clone());
     }
     bound.rate_per_second = source.rate.as_ref().map(|rate| rate.0);
+    if bound.live && bound.journalled.is_none() && source.journal.is_some() {
+        return Err(no_journal(source).into());
+    }
     bound.journal.clone_from(&source.journal);
     if step == Step::Check {
         let text = format!("source `{}` was checked, but not opened here", source.id);
@@ -55,6 +58,21 @@ pub(super) fn bind_source(
         bound.has_event_times = false; // they begin again with each lap
     }
     Ok(bound)
+}
+
+/// The error for a journal of a live source that cannot be read through one.
+fn no_journal(source: &Source) -> Diagnostic {
+    let text = format!(
+        "source `{}` has a journal, but one of kind `{}` cannot be read through it",
+        source.id, source.kind
+    );
+    let error = Diagnostic::error("E0613", text)
+        .with_help("leave out `journal`: what it has given and a fault loses is not given again");
+    // A line with an address may have a password.
+    match source.id.span.line_text() {
+        Some(line) if line.contains("://") => error,
+        _ => error.at(source.id.span.clone()),
+    }
 }
 
 fn check_key(source: &str, key: &Located<String>, output: &StreamType) -> Result<(), Diagnostic> {
