@@ -134,7 +134,11 @@ fn cameras_are_added_paused_and_removed_while_a_workflow_runs() {
 #[test]
 fn a_source_that_no_run_has_is_named() {
     let refused = tidemill(&["source", "pause", "no_such_source", "gate"]).expect(66);
-    assert!(refused.stderr.contains("no run of this machine has a live source `no_such_source`"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("no run of this machine has a live source `no_such_source`"),
+        "{}",
+        refused.stderr
+    );
     let refused = tidemill(&["source", "pause", "cameras", "gate", "--process", "1"]).expect(66);
     assert!(refused.stderr.contains("tidemill source ls"), "{}", refused.stderr);
 }
