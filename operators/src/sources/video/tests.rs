@@ -425,7 +425,7 @@ fn frames_are_read_into_the_same_memory_again_and_again() {
     let mut reader = (source.make)().unwrap();
     let read = |reader: &mut Box<dyn crate::api::Source>| match reader.read(4, usize::MAX).unwrap() {
         SourceRead::Rows { payload, .. } => payload,
-        SourceRead::End => panic!("there are more frames"),
+        SourceRead::Idle { .. } | SourceRead::End => panic!("there are more frames"),
     };
     let place =
         |batch: &arrow_array::RecordBatch| binary(batch.column(2)).unwrap().value(0).as_ptr() as usize;
