@@ -20,7 +20,7 @@
 //! | `E0610` | ground truth that cannot be read |
 //! | `E0611` | a file that is written twice, or written and read |
 //! | `E0612` | both inputs of a join send a column of one name |
-//! | `E0613` | `variants`, `backend` or `batching` on an operator that runs no model |
+//! | `E0613` | `variants`, `backend` or `batching` on an operator that runs no model; `journal` on a source that cannot have one |
 //! | `E0614` | a source that can be read only once, but would be read again |
 //! | `E0616` | opening found something else than was checked |
 //! | `E0617` | a step of the user that cannot start, or whose columns are not known |
