@@ -220,6 +220,7 @@ fn every_error_code_is_explained() {
         "optimizer/src",
         "operators/src",
         "operators/inference/src",
+        "operators/python/src",
         "app/src",
         "deploy/src",
         "cli/src",

@@ -269,9 +269,9 @@ head()";
 
 /// Prints figures; run it alone: `cargo test -p tidemill-python figures -- --ignored --nocapture`.
 #[test]
-#[ignore = "figures, for a quiet machine"]
+#[ignore = "long: make test-long"]
 #[allow(clippy::disallowed_methods, reason = "measures real time")]
-fn figures() {
+fn long_figures() {
     use std::time::Instant;
     let Some(python) = interpreter() else { return };
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
