@@ -304,6 +304,40 @@ mod tests {
         assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{values:?}");
     }
 
+    /// Prints the time that a frame's preparation takes, the best of many:
+    /// `cargo test --release -p tidemill-media --lib time_of -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn time_of_a_preparation() {
+        fn best<T>(mut run: impl FnMut() -> T) -> std::time::Duration {
+            let times = (0..300).map(|_| {
+                let start = std::time::Instant::now();
+                std::hint::black_box(run());
+                start.elapsed()
+            });
+            times.min().unwrap()
+        }
+        let mut frame = Vec::new();
+        RawImage::write_header(640, 360, &mut frame);
+        frame.extend((0..3 * 640 * 360u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8));
+        let decoded = decode(&frame).unwrap();
+        println!("640 x 360, read: {:?}; copied: {:?}", best(|| decode(&frame)), best(|| decoded.clone()));
+        for side in [320, 416, 640] {
+            let small = resize(decoded.clone(), side, side);
+            let (mut values, mut bytes) = (Vec::new(), Vec::new());
+            let resized = best(|| resize(decoded.clone(), side, side));
+            let normalized = best(|| {
+                values.clear();
+                normalize(&small, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4], &mut values);
+            });
+            let appended = best(|| {
+                bytes.clear();
+                append_bytes(&small, &mut bytes);
+            });
+            println!("to {side} x {side}, copied and resized: {resized:?}; normalised: {normalized:?}; bytes: {appended:?}");
+        }
+    }
+
     #[test]
     fn resizing_keeps_a_plain_colour() {
         let image = RgbImage::from_pixel(50, 40, image::Rgb([10, 200, 30]));
