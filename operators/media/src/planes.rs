@@ -200,7 +200,8 @@ impl Conversion {
         for at in 0..PAIRS {
             let first = i32::from(mean(chroma[0][at], chroma[1][at])) - 128;
             let second = i32::from(mean(chroma[2][at], chroma[3][at])) - 128;
-            let green = self.green_first.wrapping_mul(first).wrapping_add(self.green_second.wrapping_mul(second));
+            let green =
+                self.green_first.wrapping_mul(first).wrapping_add(self.green_second.wrapping_mul(second));
             added[0][at] = self.red.wrapping_mul(second).wrapping_add(BLACK);
             added[1][at] = green.wrapping_add(BLACK);
             added[2][at] = self.blue.wrapping_mul(first).wrapping_add(BLACK);
