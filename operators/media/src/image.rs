@@ -326,6 +326,7 @@ mod tests {
     /// `cargo test --release -p tidemill-media --lib time_of -- --ignored --nocapture`.
     #[test]
     #[ignore = "a measurement"]
+    #[expect(clippy::disallowed_methods, reason = "measures real time")]
     fn time_of_a_preparation() {
         fn best<T>(mut run: impl FnMut() -> T) -> std::time::Duration {
             let times = (0..300).map(|_| {

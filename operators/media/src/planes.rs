@@ -234,10 +234,10 @@ fn level(bright: i32, added: i32) -> u8 {
     (bright.wrapping_add(added) >> ONE.trailing_zeros()).clamp(0, 255) as u8
 }
 
-/// Rounded up.
+/// Rounded up. With `div_ceil` the compiler does not find the instruction for it: a frame takes a fifth longer.
 #[inline(always)]
 fn mean(one: u8, other: u8) -> u8 {
-    ((u16::from(one) + u16::from(other) + 1) / 2) as u8
+    ((u16::from(one) + u16::from(other) + 1) >> 1) as u8
 }
 
 #[cfg(test)]
@@ -348,6 +348,7 @@ mod tests {
     /// Prints the time of a frame, the best of many: `cargo test --release -p tidemill-media --lib planes -- --ignored --nocapture`.
     #[test]
     #[ignore = "a measurement"]
+    #[expect(clippy::disallowed_methods, reason = "measures real time")]
     fn time_of_a_frame() {
         let best = |convert: &mut dyn FnMut()| {
             let times = (0..1000).map(|_| {
