@@ -421,6 +421,8 @@ def step(record):
         ["--profiles", &profile, "--slo", "latency=none", "--slo", "accuracy=none", "--out", &plan];
     tidemill(&[&["plan", &workflow, "--infra", infrastructure], &arguments[..]].concat()).expect(0);
     assert!(place.read("plan.yaml").contains("operator: step"));
+    tidemill(&["run", &workflow, "--plan", &plan, "--processes"]).expect(0);
+    assert_eq!(numbers(&place, "n"), without(&[]));
 }
 
 #[test]

@@ -60,6 +60,10 @@ impl<'a> Findings<'a> {
 
     /// Removes variants without manifests here; false if none is left, so that the operator's output is unknown.
     pub(super) fn manifests(&mut self, operator: &mut Operator, choice: &mut Choice) -> bool {
+        // Steps of the user are called like models and have no manifest: their options say the types.
+        if operator.variants.is_empty() {
+            return true;
+        }
         if self
             .registry
             .operator(&operator.kind)
