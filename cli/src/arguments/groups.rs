@@ -13,7 +13,14 @@ const GROUPS: [(&str, &[Row]); 5] = [
         &[(&["init"], ""), (&["validate"], ""), (&["graph"], ""), (&["models"], ""), (&["schema"], "")],
     ),
     ("Plan", &[(&["profile"], ""), (&["plan"], ""), (&["explain"], ""), (&["simulate"], "")]),
-    ("Run and watch", &[(&["run"], ""), (&["source"], ""), (&["top"], ""), (&["state"], "")]),
+    (
+        "Run and watch",
+        &[
+            (&["run"], ""),
+            (&["top", "source"], "Watch a run: rates, drops, bottleneck; list and change its cameras"),
+            (&["state"], ""),
+        ],
+    ),
     (
         "Cluster",
         &[

@@ -59,7 +59,7 @@ fn by_program(file: &Path, filters: &str, codec: &str, bytes: usize) -> usize {
 }
 
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "long: make test-long"]
 fn frames_per_second_of_processor_time() {
     let folder = tempfile::tempdir().unwrap();
     let library = library();

@@ -158,7 +158,8 @@ impl Hub {
         let inner = self.lock();
         let Some(wanted) = inner.cameras.get(feed) else { return Err(unknown(feed, &inner)) };
         wanted.wish.send_modify(|wish| *wish = Wish { is_paused, orders: wish.orders + 1 });
-        if inner.running.is_none() {
+        // A pause is shown at once; the task of the camera ends the connection.
+        if inner.running.is_none() || is_paused {
             wanted.place.turn(if is_paused { FeedState::Paused } else { FeedState::Connecting });
         }
         Ok(())

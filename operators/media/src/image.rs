@@ -325,7 +325,7 @@ mod tests {
     /// Prints the time that a frame's preparation takes, the best of many:
     /// `cargo test --release -p tidemill-media --lib time_of -- --ignored --nocapture`.
     #[test]
-    #[ignore = "a measurement"]
+    #[ignore = "long: make test-long"]
     #[expect(clippy::disallowed_methods, reason = "measures real time")]
     fn time_of_a_preparation() {
         fn best<T>(mut run: impl FnMut() -> T) -> std::time::Duration {

@@ -347,7 +347,7 @@ mod tests {
 
     /// Prints the time of a frame, the best of many: `cargo test --release -p tidemill-media --lib planes -- --ignored --nocapture`.
     #[test]
-    #[ignore = "a measurement"]
+    #[ignore = "long: make test-long"]
     #[expect(clippy::disallowed_methods, reason = "measures real time")]
     fn time_of_a_frame() {
         let best = |convert: &mut dyn FnMut()| {
