@@ -18,6 +18,8 @@ use tidemill_operators::feeds::FeedOrder;
 const PREFIX: &str = "tidemill/run/";
 /// Time for a question or an answer: an order to a worker of a run in several processes takes up to ten seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Pause after a question that could not be accepted.
+const AFTER_ERROR: Duration = Duration::from_millis(200);
 /// Longest line.
 const MOST: u64 = 1 << 20;
 
@@ -63,10 +65,16 @@ impl RunControl {
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, workflow) = (Arc::clone(&is_over), workflow.to_owned());
         let serve = move || {
-            while let Ok((stream, _)) = listener.accept() {
+            loop {
+                let accepted = listener.accept();
                 if over.load(Ordering::Acquire) {
                     return;
                 }
+                let Ok((stream, _)) = accepted else {
+                    // For instance, all descriptors are in use.
+                    std::thread::sleep(AFTER_ERROR);
+                    continue;
+                };
                 if let Err(error) = answer(&stream, process, &workflow, &observer) {
                     tracing::debug!("a question about the run was not answered: {error}");
                 }

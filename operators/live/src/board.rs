@@ -253,7 +253,9 @@ impl Pictures for Place {
 
     fn picture(&self, time: EventTime, picture: Vec<u8>) {
         let before = self.with(|entry, orders| {
-            let (frame, time, order) = (entry.frames, entry.increasing.next(time), *orders);
+            let (frame, time) = (entry.frames, entry.increasing.next(time));
+            // It takes the place of the one that it replaces: else slow cameras would always come first.
+            let order = entry.ledger.waiting().map_or(*orders, |waiting| waiting.order);
             entry.frames += 1;
             *orders += 1;
             entry.ledger.offer(Waiting { frame, time, picture, order })

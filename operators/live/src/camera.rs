@@ -151,6 +151,7 @@ pub(crate) async fn drive(
             }
             result = next(session.as_mut(), &place) => match (result, &mut decoding) {
                 (Ok(unit), Some(decoding)) => {
+                    supervisor.unit(start.elapsed());
                     if !decoding.send(unit) {
                         place.behind();
                     }

@@ -1,8 +1,10 @@
 //! The thread that feeds the decoder of a camera, so that a decoder that is busy holds up no connection.
 use crate::decoder::{Coded, Decoder, Decoders, PictureForm, Pictures, Unit};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use tidemill_operators::record::EventTime;
 
 /// Frames that may wait for the decoder; later ones are dropped up to the next key frame.
 const WAITING: usize = 64;
@@ -21,6 +23,29 @@ pub(crate) struct Decoding {
     thread: Option<JoinHandle<()>>,
     /// Frames were dropped, and no key frame has come since.
     is_behind: bool,
+    is_over: Arc<AtomicBool>,
+}
+
+/// Takes no pictures after the end.
+struct Gated {
+    pictures: Arc<dyn Pictures>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Pictures for Gated {
+    fn wants(&self, time: EventTime) -> bool {
+        !self.is_over.load(Ordering::Acquire) && self.pictures.wants(time)
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        self.pictures.buffer()
+    }
+
+    fn picture(&self, time: EventTime, picture: Vec<u8>) {
+        if !self.is_over.load(Ordering::Acquire) {
+            self.pictures.picture(time, picture);
+        }
+    }
 }
 
 impl Decoding {
@@ -32,9 +57,12 @@ impl Decoding {
     ) -> std::io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
         let camera = camera.to_owned();
-        let run = move || run(&receiver, decoders.as_ref(), form, &pictures, &camera);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let pictures: Arc<dyn Pictures> = Arc::new(Gated { pictures, is_over: Arc::clone(&is_over) });
+        let over = Arc::clone(&is_over);
+        let run = move || run(&receiver, &over, (decoders.as_ref(), form), &pictures, &camera);
         let thread = std::thread::Builder::new().name("camera-decoder".into()).spawn(run)?;
-        Ok(Self { sender: Some(sender), thread: Some(thread), is_behind: false })
+        Ok(Self { sender: Some(sender), thread: Some(thread), is_behind: false, is_over })
     }
 
     /// Gives a frame to the decoder. Returns false if it is dropped because the decoder has too many already.
@@ -55,8 +83,9 @@ impl Decoding {
         }
     }
 
-    /// Lets the thread end by itself, and returns it.
+    /// Lets the thread end by itself, and returns it. Frames that wait are not decoded any more.
     pub(crate) fn finish(mut self) -> Option<JoinHandle<()>> {
+        self.is_over.store(true, Ordering::Release);
         self.sender = None;
         self.thread.take()
     }
@@ -64,6 +93,7 @@ impl Decoding {
 
 impl Drop for Decoding {
     fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
         self.sender = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -73,13 +103,16 @@ impl Drop for Decoding {
 
 fn run(
     messages: &Receiver<Message>,
-    decoders: &dyn Decoders,
-    form: PictureForm,
+    is_over: &AtomicBool,
+    (decoders, form): (&dyn Decoders, PictureForm),
     pictures: &Arc<dyn Pictures>,
     camera: &str,
 ) {
     let mut running: Option<(Arc<Coded>, Box<dyn Decoder>)> = None;
     while let Ok(message) = messages.recv() {
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
         let Message::Unit(unit) = message else {
             running = None;
             continue;
@@ -112,7 +145,6 @@ mod tests {
     use super::*;
     use crate::decoder::{Codec, DecodeError};
     use std::sync::Mutex;
-    use tidemill_operators::record::EventTime;
 
     /// A decoder that gives each frame at once, and dies of data that says so.
     struct Echo(Arc<dyn Pictures>);

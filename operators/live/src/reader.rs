@@ -12,6 +12,8 @@ use tidemill_operators::api::{OperatorError, Source, SourcePosition, SourceRead}
 pub(crate) struct Reader {
     hub: Arc<Hub>,
     idle: Duration,
+    /// Most by which a frame may be older than its arrival.
+    lateness: Duration,
     schema: SchemaRef,
     sizes: Vec<u32>,
     /// Ends the cameras with the reader.
@@ -19,11 +21,15 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn start(hub: &Arc<Hub>, idle: Duration, schema: SchemaRef) -> Result<Self, OperatorError> {
+    pub(crate) fn start(
+        hub: &Arc<Hub>,
+        (idle, lateness): (Duration, Duration),
+        schema: SchemaRef,
+    ) -> Result<Self, OperatorError> {
         let run = hub
             .start()
             .map_err(|error| OperatorError::new(format!("cannot start a thread for cameras: {error}")))?;
-        Ok(Self { hub: Arc::clone(hub), idle, schema, sizes: Vec::new(), _run: run })
+        Ok(Self { hub: Arc::clone(hub), idle, lateness, schema, sizes: Vec::new(), _run: run })
     }
 
     fn rows(&mut self, taken: Vec<(String, Waiting)>) -> Result<SourceRead, OperatorError> {
@@ -65,8 +71,8 @@ impl Source for Reader {
     fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
         let taken = self.hub.board().take(rows, bytes.min(READ_LIMIT), self.idle);
         if taken.is_empty() {
-            let idle = i64::try_from(self.idle.as_micros()).unwrap_or(i64::MAX);
-            return Ok(SourceRead::Idle { watermark: self.hub.board().now().saturating_sub(idle) });
+            let silence = i64::try_from((self.idle + self.lateness).as_micros()).unwrap_or(i64::MAX);
+            return Ok(SourceRead::Idle { watermark: self.hub.board().now().saturating_sub(silence) });
         }
         self.rows(taken)
     }

@@ -247,9 +247,15 @@ fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagno
         form,
         most: options.most.map(|most| most.value.0),
     };
+    // A camera's own clock is believed where it is off by less than a minute.
+    let lateness = match settings.clock {
+        Clock::Arrival => out_of_order,
+        Clock::Camera => out_of_order + Duration::from_secs(60),
+    };
     let hub = Arc::new(Hub::new(cameras, settings, Arc::new(Ffmpeg { program })));
     let feeds = Arc::clone(&hub);
-    let make: MakeSource = Arc::new(move || Ok(Box::new(Reader::start(&hub, idle, Arc::clone(&schema))?)));
+    let make: MakeSource =
+        Arc::new(move || Ok(Box::new(Reader::start(&hub, (idle, lateness), Arc::clone(&schema))?)));
     Ok(BoundSource {
         live: true,
         has_event_times: true,

@@ -72,6 +72,9 @@ pub enum Fault {
     /// No frame came for the time `stall`.
     #[error("connected, but no frame came for {} s", .0.as_secs_f64())]
     Stalled(Duration),
+    /// Data came, but no frame of it for so long: no key frame, or the decoder does not read it.
+    #[error("connected, but no picture could be decoded for {} s: set a shorter key-frame interval at the camera", .0.as_secs_f64())]
+    Undecoded(Duration),
     /// The connection took longer than `connect`.
     #[error("it did not answer within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
@@ -96,12 +99,16 @@ enum Phase {
     Connecting {
         since: Duration,
     },
-    /// Connected; `last` is the time of the last frame, or of the connection.
+    /// Connected; `last` is the time of the last coded data, `picture` that of the last frame, or both of the connection.
     Watching {
         last: Duration,
+        picture: Duration,
     },
     Paused,
 }
+
+/// Multiple of `stall` in which a camera that sends must give a picture: some send a key frame only every 20 s.
+const WITHOUT_PICTURE: u32 = 6;
 
 /// The supervisor of a camera, see the module.
 #[derive(Debug, Clone)]
@@ -146,7 +153,9 @@ impl Supervisor {
             }
             Phase::Waiting { until } => Step::Sleep(Some(until)),
             Phase::Connecting { since } => give_up_at(now, since + self.policy.connect),
-            Phase::Watching { last } => give_up_at(now, last + self.policy.stall),
+            Phase::Watching { last, picture } => {
+                give_up_at(now, (last + self.policy.stall).min(picture + WITHOUT_PICTURE * self.policy.stall))
+            }
             Phase::Paused => Step::Sleep(None),
         }
     }
@@ -154,6 +163,9 @@ impl Supervisor {
     /// Returns the fault of a [`Step::GiveUp`].
     pub fn overdue(&self) -> Fault {
         match self.phase {
+            Phase::Watching { last, picture } if last > picture => {
+                Fault::Undecoded(WITHOUT_PICTURE * self.policy.stall)
+            }
             Phase::Watching { .. } => Fault::Stalled(self.policy.stall),
             _ => Fault::TimedOut(self.policy.connect),
         }
@@ -164,14 +176,21 @@ impl Supervisor {
         if matches!(self.phase, Phase::Connecting { .. }) {
             self.connects += 1;
             self.live_since = None;
-            self.phase = Phase::Watching { last: now };
+            self.phase = Phase::Watching { last: now, picture: now };
+        }
+    }
+
+    /// Notes that coded data came, which may not make a picture before the next key frame.
+    pub fn unit(&mut self, now: Duration) {
+        if let Phase::Watching { last, .. } = &mut self.phase {
+            *last = now;
         }
     }
 
     /// Notes that a frame came.
     pub fn frame(&mut self, now: Duration) {
-        let Phase::Watching { last } = &mut self.phase else { return };
-        *last = now;
+        let Phase::Watching { last, picture } = &mut self.phase else { return };
+        (*last, *picture) = (now, now);
         self.last_live = Some(now);
         let live_since = *self.live_since.get_or_insert(now);
         if now.saturating_sub(live_since) >= self.policy.steady {
@@ -201,11 +220,13 @@ impl Supervisor {
         self.losses = self.losses.saturating_add(1);
         let state = match (&fault, is_rejected) {
             (_, true) => FeedState::Failed,
-            (Fault::Stalled(_), _) => FeedState::Stalled,
+            (Fault::Stalled(_) | Fault::Undecoded(_), _) => FeedState::Stalled,
             _ => FeedState::Connecting,
         };
         self.live_since = None;
-        self.phase = Phase::Waiting { until: now + wait.mul_f64(1.0 - chance.clamp(0.0, 1.0) / 2.0) };
+        // One that has rejected us is never tried sooner.
+        let shortened = if is_rejected { 0.0 } else { chance.clamp(0.0, 1.0) / 2.0 };
+        self.phase = Phase::Waiting { until: now + wait.mul_f64(1.0 - shortened) };
         self.turn(state, fault.to_string(), now);
     }
 

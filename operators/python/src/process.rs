@@ -328,7 +328,8 @@ impl Process {
 
     fn failed(&mut self, body: &[u8]) -> Fault {
         match serde_json::from_slice::<Failed>(body) {
-            Ok(Failed { reason, detail }) if reason.starts_with("python_") => {
+            Ok(Failed { reason, detail, freed }) if reason.starts_with("python_") => {
+                freed.iter().for_each(|call| self.requests.release(*call));
                 Fault::Failed { reason, detail }
             }
             _ => self.broken("it reported a failure without a reason"),

@@ -110,6 +110,9 @@ pub(crate) struct Rejected {
 pub(crate) struct Failed {
     pub(crate) reason: String,
     pub(crate) detail: String,
+    /// Earlier calls whose memory nothing shows any more.
+    #[serde(default)]
+    pub(crate) freed: Vec<u64>,
 }
 
 /// The head of a message.

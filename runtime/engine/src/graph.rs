@@ -309,6 +309,7 @@ pub(crate) fn build_checked(program: &Program) -> Result<Graph, RunError> {
     }
     one_stage_per_sink(program)?;
     no_partitions_of_sources(program)?;
+    one_stage_per_live_source(program)?;
     build(program)
 }
 
@@ -334,6 +335,20 @@ fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Rejects several stages of a source with feeds: each would connect to every camera.
+fn one_stage_per_live_source(program: &Program) -> Result<(), RunError> {
+    for (id, source) in program.sources.iter().filter(|(_, source)| source.feeds.is_some()) {
+        let stages = program.plan.stages.iter().filter(|stage| stage.operator == *id).count();
+        if stages > 1 {
+            return Err(RunError::Plan(format!(
+                "source '{id}' ({}) has {stages} stages, and each would connect to all of its feeds; it needs one",
+                source.kind
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Builds slots and channels.

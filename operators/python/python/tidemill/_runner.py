@@ -136,9 +136,14 @@ class Server:
             try:
                 self.handle(kind, number, body)
             except Failed as failed:
-                self.send(FAILED, number, json.dumps({"reason": failed.reason, "detail": failed.detail}).encode())
+                self.fail(number, failed.reason, failed.detail)
             except BaseException as error:
-                self.send(FAILED, number, json.dumps({"reason": "python_error", "detail": describe(error)}).encode())
+                self.fail(number, "python_error", describe(error))
+
+    def fail(self, number: int, reason: str, detail: str) -> None:
+        """Reports a failure, and the memory of earlier calls that nothing shows any more."""
+        freed = self.freed(number)
+        self.send(FAILED, number, json.dumps({"reason": reason, "detail": detail, "freed": freed}).encode())
 
     def handle(self, kind: int, number: int, body: bytes) -> None:
         if kind == BATCH:

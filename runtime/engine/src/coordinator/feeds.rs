@@ -54,6 +54,11 @@ impl FeedOrders {
         }
     }
 
+    /// The order could not be sent.
+    pub(super) fn unsent(&self, sent: &Sent) {
+        self.open().waiting.remove(&sent.number);
+    }
+
     /// A host is lost, and its answers with it.
     pub(super) fn lost(&self, host: usize) {
         self.open().waiting.retain(|_, (asked, _)| *asked != host);

@@ -246,7 +246,7 @@ impl OrderFeeds for Shared {
             .map(|(host, name)| {
                 let (order, sent) = self.feed_orders.ask(host, source, order);
                 if !self.give(host, &order) {
-                    self.feed_orders.lost(host);
+                    self.feed_orders.unsent(&sent);
                 }
                 (sent, name)
             })
