@@ -216,6 +216,10 @@ mod tests {
         decoding.reset();
         assert!(decoding.send(Unit { coded: Arc::clone(&large), data: vec![], time: 8, is_key: false }));
         assert!(decoding.send(Unit { coded: Arc::clone(&large), data: vec![], time: 9, is_key: true }));
+        while kept.0.lock().unwrap().last() != Some(&9) {
+            std::thread::yield_now();
+        }
+        // What waits at the end is not decoded.
         decoding.finish().unwrap().join().unwrap();
         assert_eq!(*kept.0.lock().unwrap(), [1, 2, 5, 6, 7, 9]);
         assert_eq!(*echoes.0.lock().unwrap(), [Some((8, 8)), Some((8, 8)), Some((16, 8)), Some((16, 8))]);
