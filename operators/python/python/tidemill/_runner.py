@@ -14,7 +14,7 @@ import time
 from . import _step, _types
 from ._columns import Batch, Column, Lease
 from ._output import ALIGNMENT
-from ._step import Failed, Step, describe, place
+from ._step import Failed, Step, describe, place, report
 
 VERSION = 1
 HELLO, BATCH, ADVANCE, SNAPSHOT, RESTORE, END = range(1, 7)
@@ -138,7 +138,7 @@ class Server:
             except Failed as failed:
                 self.fail(number, failed.reason, failed.detail)
             except BaseException as error:
-                self.fail(number, "python_error", describe(error))
+                self.fail(number, "python_error", report(error))
 
     def fail(self, number: int, reason: str, detail: str) -> None:
         """Reports a failure, and the memory of earlier calls that nothing shows any more."""

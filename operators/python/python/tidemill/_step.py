@@ -82,7 +82,7 @@ class Step:
             if hasattr(value, "__next__"):
                 value = list(value)
         except BaseException as error:
-            raise Failed("python_error", describe(error)) from None
+            raise Failed("python_error", report(error)) from None
         try:
             return _output.of_batch(self.output, self.known, batch.rows, value)
         except OutputError as error:
@@ -97,7 +97,7 @@ class Step:
             except OutputError as error:
                 failures.append({"row": row, "reason": "python_output", "detail": str(error)})
             except BaseException as error:
-                failures.append({"row": row, "reason": "python_error", "detail": describe(error)})
+                failures.append({"row": row, "reason": "python_error", "detail": report(error)})
         return _output.of_records(self.output, given, failures)
 
     def advance(self, watermark: int):
@@ -108,7 +108,7 @@ class Step:
         except OutputError as error:
             raise Failed("python_output", f"`advance`: {error}") from None
         except BaseException as error:
-            raise Failed("python_error", describe(error)) from None
+            raise Failed("python_error", report(error)) from None
         result = _output.of_records(self.output, given, [])
         if result.failures:
             raise Failed("python_output", f"`advance`: {result.failures[0]['detail']}")
@@ -129,6 +129,12 @@ def describe(error: BaseException) -> str:
     if len(text) > LONGEST:
         text = f"{text[:LONGEST // 2]}\n...\n{text[-LONGEST // 2:]}"
     return text
+
+
+def report(error: BaseException) -> str:
+    """Returns the error in a line, then its traceback: lists of dead letters show the first line."""
+    line = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
+    return f"{line[:LONGEST // 8]}\n{describe(error)}"
 
 
 def place(error: BaseException):

@@ -5,7 +5,7 @@ use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-use tidemill_engine::clock::{Clock, ManualClock};
+use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Program, Run, RunOptions, RunReport};
 use tidemill_operators::api::*;
 use tidemill_operators::feeds::{FeedOrder, FeedState, FeedStatus, Feeds};
