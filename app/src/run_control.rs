@@ -137,7 +137,7 @@ fn answer(stream: &UnixStream, process: u32, workflow: &str, observer: &Observer
     say(stream, &changed.map(|()| now()))
 }
 
-/// Returns the processes of runs on this machine that can be asked, whoever owns them.
+/// Returns the processes of runs on this machine that can be asked, of all users.
 ///
 /// # Errors
 /// The system does not list sockets.

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 
 const SECRETS: [&str; 4] = ["viewer", "S3cretOne", "operator", "S3cretTwo"];
 
-/// A workflow of one camera at a port where nobody answers.
+/// A workflow of one camera at a port without a listener.
 fn place(port: u16) -> Place {
     let place = Place::empty("cameras");
     place.write(

@@ -376,7 +376,7 @@ fn an_object_is_exactly_once_when_the_run_is_killed_and_nothing_is_left() {
     assert_eq!(counted(&place), expected_counts(rows));
 }
 
-/// Whether a process has ended and nobody has waited for it yet.
+/// Whether a process has ended and is not reaped yet.
 fn is_zombie(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))

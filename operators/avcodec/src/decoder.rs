@@ -94,7 +94,7 @@ impl Default for Settings {
 pub struct Decoder {
     context: *mut AvCodecContext,
     library: Arc<Library>,
-    /// What units are copied to, with the padding that ffmpeg reads beyond their end.
+    /// Buffer that units are copied to, with the padding that ffmpeg reads beyond their end.
     unit: Packet,
     settings: Settings,
     is_drained: bool,
@@ -343,7 +343,7 @@ impl Decoder {
         self.has_ended
     }
 
-    /// Forgets all units and frames, so that it can go on with a key frame elsewhere in the stream.
+    /// Forgets all units and frames, so that it can continue with a key frame elsewhere in the stream.
     pub fn flush(&mut self) {
         // SAFETY: the context is open.
         unsafe { (self.library.codecs.flush)(self.context) };

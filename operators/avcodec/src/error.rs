@@ -67,7 +67,7 @@ pub enum Error {
     /// The decoder holds as many frames as it can: receive one first.
     #[error("the decoder is full: call `receive` until it returns nothing, then `send` again")]
     Full,
-    /// The decoder was told that no unit follows.
+    /// A unit was sent after the decoder was drained.
     #[error("the decoder was drained: call `flush` before the next unit")]
     Drained,
     /// A frame would be larger than allowed.

@@ -240,7 +240,7 @@ impl File {
             return Err(Error::NoStream(stream));
         }
         for (number, raw) in self.raw_streams().iter().enumerate() {
-            // SAFETY: the stream is alive, and nobody else refers to it during this call; its user sets this member.
+            // SAFETY: the stream is alive, and nothing else refers to it during this call; its user sets this member.
             unsafe { (**raw).discard = if number == stream { DISCARD_DEFAULT } else { DISCARD_ALL } };
         }
         self.selected = Some(stream);

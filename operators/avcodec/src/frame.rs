@@ -92,7 +92,7 @@ pub struct Plane<'a> {
     _frame: std::marker::PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a plane is a shared slice with steps; nobody writes to it while the frame is alive.
+// SAFETY: a plane is a shared slice with steps; nothing writes to it while the frame is alive.
 unsafe impl Send for Plane<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Plane<'_> {}
@@ -117,7 +117,7 @@ impl<'a> Plane<'a> {
     pub fn row(&self, number: usize) -> Option<&'a [u8]> {
         (number < self.rows).then(|| {
             // SAFETY: ffmpeg has `row` bytes at each of `rows` steps from the start, in a buffer that the frame owns and
-            // nobody writes to; a step of a row below the last is within that buffer.
+            // nothing writes to; a step of a row below the last is within that buffer.
             unsafe { std::slice::from_raw_parts(self.start.offset(self.stride * number as isize), self.row) }
         })
     }
@@ -199,7 +199,7 @@ impl fmt::Debug for Frame {
 
 impl Frame {
     pub(crate) fn raw(&self) -> &AvFrame {
-        // SAFETY: it was allocated by ffmpeg, so it is at least as long as its beginning; nobody writes to it.
+        // SAFETY: it was allocated by ffmpeg, so it is at least as long as its beginning; nothing writes to it.
         unsafe { &*self.0.frame }
     }
 

@@ -52,7 +52,7 @@ impl Packet {
         // SAFETY: the packet is alive and empty; the function allocates the length, and zeros behind it.
         let code = unsafe { (self.library.codecs.fill_packet)(self.packet, length) };
         self.library.checked(code, "memory for a unit")?;
-        // SAFETY: it was filled with that many bytes, which nobody else has.
+        // SAFETY: it was filled with that many bytes, which nothing else refers to.
         unsafe {
             (*self.packet).data.copy_from_nonoverlapping(data.as_ptr(), data.len());
             (*self.packet).pts = pts;

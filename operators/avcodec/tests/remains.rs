@@ -1,4 +1,4 @@
-//! What decoders leave behind: one test, alone in its process.
+//! Memory, threads and files after the end of decoders: one test, alone in its process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod clips;
 

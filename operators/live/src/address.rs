@@ -51,7 +51,7 @@ pub struct Address {
     url: Url,
     login: Option<Login>,
     shown: String,
-    /// Texts that nobody may see, lower case, none empty.
+    /// Texts that are never shown, lower case, none empty.
     secrets: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the cameras of a source, its reader and the run share: states, accounts, and the newest frame of each camera.
+//! State that the cameras of a source, its reader and the run share: states, accounts, and the newest frame of each camera.
 use crate::decoder::Pictures;
 use crate::event_time::{Arrivals, Increasing, Limit, monotonic};
 use crate::ledger::{BEHIND, Ledger, PAUSED, RATE};
@@ -36,7 +36,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// A camera to which nobody has connected yet.
+    /// A camera without a connection so far.
     pub fn new(state: FeedState) -> Self {
         Self { state, since: monotonic(), detail: String::new(), connects: 0 }
     }
@@ -204,7 +204,7 @@ impl Place {
         self.with(|entry, _| entry.told = told);
     }
 
-    /// Changes the state alone, where nobody supervises the camera.
+    /// Changes the state alone, while the camera has no supervisor.
     pub fn turn(&self, state: FeedState) {
         self.with(|entry, _| {
             entry.told.since = if entry.told.state == state { entry.told.since } else { monotonic() };

@@ -213,7 +213,7 @@ impl Feeds for Hub {
     }
 }
 
-/// Drives cameras until nobody adds any more; then all have been told to end.
+/// Drives cameras until no more can be added; all of them have been ordered to end by then.
 async fn run(mut received: mpsc::UnboundedReceiver<(Camera, watch::Receiver<Wish>)>, group: &SessionGroup) {
     let mut tasks = tokio::task::JoinSet::new();
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
