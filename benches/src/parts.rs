@@ -128,6 +128,7 @@ pub(crate) fn chain(
         rate_per_second: rate,
         out_of_order_microseconds: 0,
         live: false,
+        waits_for_all: false,
         has_event_times: false,
         at_one_time: 1,
         stream: None,

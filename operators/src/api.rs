@@ -298,10 +298,11 @@ pub enum SourceRead {
         /// `None` if there were no dead letters. So that sequence numbers do not depend on what failed.
         offsets: Option<Vec<u64>>,
     },
-    /// Nothing came for a while: a live source reports it at least once a second, so that what is cut off holds up nobody.
+    /// Nothing came for a while: a live source states it at least once a second, so that what is cut off holds up nobody.
     Idle {
         /// No record with an earlier event time will come, microseconds; [`EventTime::MIN`] if nothing is known. Later
-        /// records that are older count as late.
+        /// records that are older count as late. Of a source that can be read again from a position it is a record without
+        /// a row, with a position and a sequence number, so that the watermark follows at the same record each time.
         watermark: EventTime,
     },
     /// The end.
@@ -423,6 +424,8 @@ pub struct BoundSource {
     pub out_of_order_microseconds: i64,
     /// Whether it is a live source (its edges default to `latest`).
     pub live: bool,
+    /// Whether a live source keeps what waits for the run, in bounds, so that its edges default to `block`: sounds.
+    pub waits_for_all: bool,
     /// Whether its records have event times of their own that increase to its end: not those of a source that repeats.
     /// Sources without a rate that meet are read together by these times.
     pub has_event_times: bool,

@@ -83,6 +83,7 @@ impl<'a> EndContext<'a> {
             rate_per_second: None,
             out_of_order_microseconds: 0,
             live: false,
+            waits_for_all: false,
             has_event_times: false,
             at_one_time: 1,
             stream: None,

@@ -81,8 +81,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("tidemill-inference", &["tidemill-machine", "tidemill-media", "tidemill-spec", "tidemill-operators"]),
-    ("tidemill-live", &["tidemill-media", "tidemill-operators", "tidemill-random", "tidemill-spec"]),
-    ("tidemill-python", &["tidemill-spec", "tidemill-operators"]),
+    (
+        "tidemill-live",
+        &[
+            "tidemill-journal",
+            "tidemill-machine",
+            "tidemill-media",
+            "tidemill-operators",
+            "tidemill-random",
+            "tidemill-spec",
+        ],
+    ),
+    ("tidemill-python", &["tidemill-machine", "tidemill-spec", "tidemill-operators"]),
     ("tidemill-shm", &[]),
     ("tidemill-link", &["tidemill-shm", "tidemill-spec"]),
     ("tidemill-session", &["tidemill-link"]),
@@ -216,7 +226,6 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     // A program's own backend is tested in a running workflow.
     ("tidemill-inference", &["tidemill-engine", "tidemill-tracking"]),
     // Threads of this process are counted.
-    ("tidemill-live", &["tidemill-machine"]),
     // Plans and deployments are made by the facts that the kinds state.
     ("tidemill-optimizer", &["tidemill-operators", "tidemill-problems"]),
     ("tidemill-deploy", &["tidemill-operators"]),

@@ -1,4 +1,4 @@
-//! State that the cameras of a source, its reader and the run share: states, accounts, and the newest frame of each camera.
+//! State that the cameras of a source, its reader and the run share: states, accounts, and the newest frames of each camera.
 use crate::decoder::Pictures;
 use crate::event_time::{Arrivals, Increasing, Limit, monotonic};
 use crate::ledger::{BEHIND, Ledger, PAUSED, RATE};
@@ -20,6 +20,13 @@ pub struct Waiting {
     pub picture: Vec<u8>,
     /// Place among the frames of all cameras.
     order: u64,
+}
+
+impl Waiting {
+    /// A frame that waits nowhere.
+    pub(crate) fn new(frame: i64, time: EventTime, picture: Vec<u8>) -> Self {
+        Self { frame, time, picture, order: 0 }
+    }
 }
 
 /// State of a camera, as its supervisor tells it.
@@ -63,14 +70,26 @@ struct Inner {
 }
 
 /// See the module.
-#[derive(Default)]
 pub struct Board {
     inner: Mutex<Inner>,
     ready: Condvar,
     pool: Arc<FramePool>,
+    /// Most frames of a camera that wait.
+    keeps: usize,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self::keeping(1)
+    }
 }
 
 impl Board {
+    /// A board on which this many frames of each camera may wait.
+    pub fn keeping(keeps: usize) -> Self {
+        Self { inner: Mutex::default(), ready: Condvar::new(), pool: Arc::default(), keeps }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,7 +118,7 @@ impl Board {
             incarnation,
             told: Told::new(state),
             connects_before: 0,
-            ledger: Ledger::default(),
+            ledger: Ledger::keeping(self.keeps),
             frames: 0,
             limit: most.map(Limit::per_second),
             increasing: Increasing::default(),
@@ -130,7 +149,7 @@ impl Board {
                 .iter()
                 .map(|(reason, count)| ((*reason).to_owned(), *count))
                 .collect(),
-            waiting: u64::from(entry.ledger.waiting().is_some()),
+            waiting: entry.ledger.waiting_frames(),
         };
         inner.feeds.iter().map(status).collect()
     }
@@ -156,14 +175,10 @@ impl Board {
 
 impl Inner {
     fn take(&mut self, rows: usize, bytes: usize) -> Vec<(String, Waiting)> {
-        let waiting = |(name, entry): (&String, &Entry)| Some((entry.ledger.waiting()?.order, name.clone()));
-        let mut names: Vec<(u64, String)> = self.feeds.iter().filter_map(waiting).collect();
-        names.sort_unstable();
         let (mut taken, mut length) = (Vec::new(), 0);
-        for (_, name) in names.into_iter().take(rows) {
-            if !taken.is_empty() && length >= bytes {
-                break;
-            }
+        while taken.len() < rows && (taken.is_empty() || length < bytes) {
+            let of = |(name, entry): (&String, &Entry)| Some((entry.ledger.waiting()?.order, name.clone()));
+            let Some((_, name)) = self.feeds.iter().filter_map(of).min() else { break };
             if let Some(frame) = self.feeds.get_mut(&name).and_then(|entry| entry.ledger.take()) {
                 length += frame.picture.len();
                 taken.push((name, frame));
@@ -252,10 +267,12 @@ impl Pictures for Place {
     }
 
     fn picture(&self, time: EventTime, picture: Vec<u8>) {
+        let is_single = self.board.keeps == 1;
         let before = self.with(|entry, orders| {
             let (frame, time) = (entry.frames, entry.increasing.next(time));
             // It takes the place of the one that it replaces: else slow cameras would always come first.
-            let order = entry.ledger.waiting().map_or(*orders, |waiting| waiting.order);
+            let replaced = entry.ledger.waiting().filter(|_| is_single);
+            let order = replaced.map_or(*orders, |waiting| waiting.order);
             entry.frames += 1;
             *orders += 1;
             entry.ledger.offer(Waiting { frame, time, picture, order })

@@ -1,12 +1,14 @@
-//! The task of one camera: connects, passes frames to its decoder, and follows its supervisor.
+//! The task of one camera or microphone: connects, passes frames to its decoder, and follows its supervisor.
 use crate::address::Address;
 use crate::board::{Place, Told};
-use crate::decoder::{Decoders, PictureForm, Pictures};
+use crate::capture::{Capture, Captures};
+use crate::decoder::{Decoders, PictureForm, Pictures, Unit};
 use crate::decoding::Decoding;
 use crate::event_time::monotonic;
 use crate::session::{Clock, Session, Transport};
 use crate::supervision::{Fault, Policy, Step, Supervisor};
 use retina::client::SessionGroup;
+use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,25 +36,63 @@ pub(crate) struct Wish {
     pub(crate) orders: u64,
 }
 
+/// Where a camera is.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// In the network.
+    Network(Address),
+    /// At this machine.
+    Device(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(address) => address.fmt(f),
+            Self::Device(device) => f.write_str(device),
+        }
+    }
+}
+
+/// Carrier of the pictures.
+#[derive(Clone)]
+pub(crate) enum Via {
+    /// A session of each camera; it sends coded frames, which are decoded here.
+    Sessions(Arc<dyn Decoders>),
+    /// A child for each device; it gives the pictures or sounds.
+    Children(Arc<dyn Captures>),
+}
+
 /// A camera to be driven.
 #[derive(Clone)]
 pub(crate) struct Camera {
     pub(crate) place: Place,
-    pub(crate) address: Address,
+    pub(crate) origin: Origin,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) decoders: Arc<dyn Decoders>,
+    pub(crate) via: Via,
     pub(crate) group: Arc<SessionGroup>,
 }
 
 /// Tells the task of each picture, also of those that are dropped.
-struct Noted {
+#[derive(Clone)]
+pub(crate) struct Noted {
     place: Place,
     seen: Arc<Notify>,
+    /// Told of them too: a device that gives something is connected.
+    first: Arc<Notify>,
+}
+
+impl Noted {
+    /// Returns the present time, microseconds since 1970.
+    pub(crate) fn now(&self) -> EventTime {
+        self.place.board().now()
+    }
 }
 
 impl Pictures for Noted {
     fn wants(&self, time: EventTime) -> bool {
         self.seen.notify_one();
+        self.first.notify_one();
         self.place.wants(time)
     }
 
@@ -65,7 +105,30 @@ impl Pictures for Noted {
     }
 }
 
-type Attempt = Pin<Box<dyn Future<Output = Result<Session, Fault>> + Send>>;
+/// A connection to a camera.
+enum Link {
+    Session(Session),
+    Capture(Capture),
+}
+
+impl Link {
+    fn remark(&self) -> String {
+        match self {
+            Self::Session(session) => session.remark(),
+            Self::Capture(_) => String::new(),
+        }
+    }
+
+    async fn next(&mut self, place: &Place) -> Result<Unit, Fault> {
+        match self {
+            Self::Session(session) => session.next(place.board()).await,
+            // Its pictures come by themselves.
+            Self::Capture(capture) => Err(capture.ended().await),
+        }
+    }
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<Link, Fault>> + Send>>;
 
 /// Drives a camera until its wishes end. Returns the threads of its decoders, which end by themselves.
 pub(crate) async fn drive(
@@ -73,13 +136,13 @@ pub(crate) async fn drive(
     wishes: &mut watch::Receiver<Wish>,
     random: &mut Random,
 ) -> Vec<JoinHandle<()>> {
-    let Camera { place, address, settings, decoders, group } = camera;
+    let Camera { place, origin, settings, via, group } = camera;
     let start = monotonic();
     let seen = Arc::new(Notify::new());
-    let noted = Arc::new(Noted { place: place.clone(), seen: Arc::clone(&seen) });
+    let noted = Noted { place: place.clone(), seen: Arc::clone(&seen), first: Arc::default() };
     let (mut decoding, mut threads): (Option<Decoding>, _) = (None, Vec::new());
     let mut supervisor = Supervisor::new(settings.policy, Duration::ZERO);
-    let (mut attempt, mut session): (Option<Attempt>, Option<Session>) = (None, None);
+    let (mut attempt, mut link): (Option<Attempt>, Option<Link>) = (None, None);
     let mut told = None;
     place.begin();
     if wishes.borrow_and_update().is_paused {
@@ -87,17 +150,15 @@ pub(crate) async fn drive(
     }
     loop {
         let step = supervisor.step(start.elapsed());
-        let remark = session.as_ref().map(Session::remark).unwrap_or_default();
-        tell(&supervisor, remark, start, &place, &address, &mut told);
+        let remark = link.as_ref().map(Link::remark).unwrap_or_default();
+        tell(&supervisor, remark, start, &place, &origin, &mut told);
         let until = match step {
             Step::Connect => {
-                let (transport, clock) = (settings.transport, settings.clock);
-                attempt =
-                    Some(Box::pin(Session::open(address.clone(), transport, clock, Arc::clone(&group))));
+                attempt = Some(connect(&origin, &via, &settings, &group, &noted));
                 continue;
             }
             Step::GiveUp => {
-                (attempt, session) = (None, None);
+                (attempt, link) = (None, None);
                 let fault = supervisor.overdue();
                 supervisor.lost(start.elapsed(), fault, random.unit());
                 continue;
@@ -118,7 +179,7 @@ pub(crate) async fn drive(
                 }
                 let is_paused = wishes.borrow_and_update().is_paused;
                 if is_paused {
-                    (attempt, session) = (None, None);
+                    (attempt, link) = (None, None);
                     // The decoder is not needed meanwhile.
                     threads.retain(|thread: &JoinHandle<()>| !thread.is_finished());
                     threads.extend(decoding.take().and_then(Decoding::finish));
@@ -134,14 +195,18 @@ pub(crate) async fn drive(
                 match result {
                     Ok(opened) => {
                         supervisor.connected(start.elapsed());
-                        session = Some(opened);
-                        if let Some(decoding) = &mut decoding {
-                            decoding.reset();
-                        } else {
-                            let (decoders, pictures) = (Arc::clone(&decoders), Arc::clone(&noted) as _);
-                            match Decoding::start(decoders, settings.form, pictures, place.feed()) {
-                                Ok(started) => decoding = Some(started),
-                                Err(error) => tracing::warn!(camera = place.feed(), "no thread for its decoder: {error}"),
+                        link = Some(opened);
+                        match (&mut decoding, &via) {
+                            (Some(decoding), _) => decoding.reset(),
+                            (None, Via::Children(_)) => {}
+                            (None, Via::Sessions(decoders)) => {
+                                let pictures: Arc<dyn Pictures> = Arc::new(noted.clone());
+                                match Decoding::start(Arc::clone(decoders), settings.form, pictures, place.feed()) {
+                                    Ok(started) => decoding = Some(started),
+                                    Err(error) => {
+                                        tracing::warn!(camera = place.feed(), "no thread for its decoder: {error}");
+                                    }
+                                }
                             }
                         }
                         None
@@ -149,7 +214,7 @@ pub(crate) async fn drive(
                     Err(fault) => Some(fault),
                 }
             }
-            result = next(session.as_mut(), &place) => match (result, &mut decoding) {
+            result = next(link.as_mut(), &place) => match (result, &mut decoding) {
                 (Ok(unit), Some(decoding)) => {
                     supervisor.unit(start.elapsed());
                     if !decoding.send(unit) {
@@ -167,23 +232,55 @@ pub(crate) async fn drive(
             () = timer => None,
         };
         if let Some(fault) = lost {
-            session = None;
+            link = None;
             supervisor.lost(start.elapsed(), fault, random.unit());
         }
     }
 }
 
-async fn of(attempt: Option<&mut Attempt>) -> Result<Session, Fault> {
+async fn of(attempt: Option<&mut Attempt>) -> Result<Link, Fault> {
     match attempt {
         Some(attempt) => attempt.await,
         None => pending().await,
     }
 }
 
-async fn next(session: Option<&mut Session>, place: &Place) -> Result<crate::decoder::Unit, Fault> {
-    match session {
-        Some(session) => session.next(place.board()).await,
+async fn next(link: Option<&mut Link>, place: &Place) -> Result<Unit, Fault> {
+    match link {
+        Some(link) => link.next(place).await,
         None => pending().await,
+    }
+}
+
+/// Begins an attempt to connect.
+fn connect(
+    origin: &Origin,
+    via: &Via,
+    settings: &Settings,
+    group: &Arc<SessionGroup>,
+    noted: &Noted,
+) -> Attempt {
+    match (origin, via) {
+        (Origin::Network(address), _) => {
+            let (transport, clock) = (settings.transport, settings.clock);
+            let opened = Session::open(address.clone(), transport, clock, Arc::clone(group));
+            Box::pin(async move { Ok(Link::Session(opened.await?)) })
+        }
+        (Origin::Device(device), Via::Children(captures)) => {
+            let first = Arc::new(Notify::new());
+            let started = captures.start(device, Noted { first: Arc::clone(&first), ..noted.clone() });
+            Box::pin(async move {
+                let mut capture = started?;
+                tokio::select! {
+                    fault = capture.ended() => Err(fault),
+                    () = first.notified() => Ok(Link::Capture(capture)),
+                }
+            })
+        }
+        (Origin::Device(device), Via::Sessions(_)) => {
+            let fault = Fault::Missing(format!("`{device}` is no address"));
+            Box::pin(async move { Err(fault) })
+        }
     }
 }
 
@@ -193,7 +290,7 @@ fn tell(
     remark: String,
     start: Instant,
     place: &Place,
-    address: &Address,
+    origin: &Origin,
     told: &mut Option<Told>,
 ) {
     let detail = if supervisor.detail().is_empty() { remark } else { supervisor.detail().to_owned() };
@@ -208,7 +305,7 @@ fn tell(
     }
     let before = told.as_ref().map(|told| (told.state, told.detail.as_str()));
     if before != Some((now.state, now.detail.as_str())) {
-        tracing::info!(camera = place.feed(), %address, state = now.state.name(), "{}", now.detail);
+        tracing::info!(camera = place.feed(), %origin, state = now.state.name(), "{}", now.detail);
     }
     place.tell(now.clone());
     *told = Some(now);

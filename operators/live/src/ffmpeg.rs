@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemill_media::planes::{Conversion, Matrix};
+use tidemill_operators::record::EventTime;
 use tidemill_operators::video::decoder::{read_jpeg, read_pixels, read_planes};
 
 /// Longest time for which it takes no data, or gives no picture of many frames.
@@ -44,20 +45,40 @@ impl Decoders for Ffmpeg {
 
 /// How pictures come through the pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Piped {
+pub(crate) enum Piped {
     Jpeg,
     Pixels,
     Planes,
 }
 
 impl Piped {
-    /// Planes are half as large as pixels, and have an even size.
-    fn of(coded: &Coded, form: &PictureForm) -> Self {
-        match form.size.or(coded.size) {
+    /// Planes are half as large as pixels, and have an even size. `size`: that of the camera, if it is known.
+    pub(crate) fn of(size: Option<(u32, u32)>, form: &PictureForm) -> Self {
+        match form.size.or(size) {
             _ if form.jpeg => Self::Jpeg,
             Some(size) if Matrix::takes(size) => Self::Planes,
             _ => Self::Pixels,
         }
+    }
+
+    /// The arguments that make such pictures.
+    pub(crate) fn arguments(self, form: &PictureForm) -> String {
+        let mut flags = "flags=bilinear+accurate_rnd+full_chroma_int+bitexact".to_owned();
+        if self == Self::Planes {
+            flags += &format!(":out_range=tv:out_color_matrix={}", Matrix::Bt601.name());
+        }
+        let scale = match form.size {
+            Some((width, height)) => format!("scale={width}:{height}:{flags}"),
+            None => format!("scale={flags}"),
+        };
+        let format = match self {
+            Self::Jpeg => ",format=yuvj420p -f mpjpeg -c:v mjpeg -q:v 3",
+            Self::Pixels => ",format=rgb24 -f image2pipe -c:v ppm",
+            Self::Planes => ",format=yuv420p -f image2pipe -c:v pgmyuv",
+        };
+        format!(
+            "-map 0:v:0 -fps_mode passthrough -filter_threads 1 -vf {scale}{format} -threads 1 -flush_packets 1 pipe:1"
+        )
     }
 }
 
@@ -70,22 +91,8 @@ fn arguments(coded: &Coded, form: &PictureForm) -> Vec<String> {
         Codec::H265 => " hevc",
         Codec::Jpeg => " mpjpeg",
     };
-    all += " -i pipe:0 -map 0:v:0 -fps_mode passthrough -filter_threads 1 -vf ";
-    let mut flags = "flags=bilinear+accurate_rnd+full_chroma_int+bitexact".to_owned();
-    let piped = Piped::of(coded, form);
-    if piped == Piped::Planes {
-        flags += &format!(":out_range=tv:out_color_matrix={}", Matrix::Bt601.name());
-    }
-    all += &match form.size {
-        Some((width, height)) => format!("scale={width}:{height}:{flags}"),
-        None => format!("scale={flags}"),
-    };
-    all += match piped {
-        Piped::Jpeg => ",format=yuvj420p -f mpjpeg -c:v mjpeg -q:v 3",
-        Piped::Pixels => ",format=rgb24 -f image2pipe -c:v ppm",
-        Piped::Planes => ",format=yuv420p -f image2pipe -c:v pgmyuv",
-    };
-    all += " -threads 1 -flush_packets 1 pipe:1";
+    all += " -i pipe:0 ";
+    all += &Piped::of(coded.size, form).arguments(form);
     all.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -126,10 +133,15 @@ impl Process {
         let mut process = Self { child, input, codec: coded.codec, progress, reader: None };
         // Otherwise a write of much data to a child that hangs would never return.
         rustix::io::ioctl_fionbio(&process.input, true)?;
-        let (piped, most) = (Piped::of(coded, form), form.most_bytes());
+        let (piped, most) = (Piped::of(coded.size, form), form.most_bytes());
         let progress = Arc::clone(&process.progress);
         let read = move || {
-            read_all(output, piped, most, &progress, pictures.as_ref());
+            let next_time = || {
+                let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                progress.last = monotonic();
+                progress.times.picture()
+            };
+            read_all(output, piped, most, next_time, pictures.as_ref());
             progress.lock().unwrap_or_else(PoisonError::into_inner).has_ended = true;
         };
         process.reader = Some(std::thread::Builder::new().name("camera-pictures".into()).spawn(read)?);
@@ -201,12 +213,12 @@ impl Drop for Process {
     }
 }
 
-/// Reads pictures until the child ends or writes something else.
-fn read_all(
+/// Reads pictures until the child ends or writes something else; `next_time` returns the time of one that begins to come.
+pub(crate) fn read_all(
     mut output: ChildStdout,
     piped: Piped,
     most: usize,
-    progress: &Mutex<Progress>,
+    mut next_time: impl FnMut() -> Option<EventTime>,
     pictures: &dyn Pictures,
 ) {
     let conversion = Conversion::new(Matrix::Bt601);
@@ -217,11 +229,7 @@ fn read_all(
         if output.read_exact(&mut first).is_err() {
             return;
         }
-        let time = {
-            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-            progress.last = monotonic();
-            progress.times.picture()
-        };
+        let time = next_time();
         let is_wanted = time.is_some_and(|time| pictures.wants(time));
         let pipe = &mut first.as_slice().chain(&mut output);
         let mut bytes = if is_wanted { pictures.buffer() } else { std::mem::take(&mut unwanted) };

@@ -1,8 +1,6 @@
 //! The cameras of a source: which there are, and the thread that drives them while there is a reader.
-use crate::address::Address;
 use crate::board::{Board, Place};
-use crate::camera::{Camera, Settings, Wish, drive};
-use crate::decoder::Decoders;
+use crate::camera::{Camera, Origin, Settings, Via, Wish, drive};
 use futures_util::FutureExt;
 use retina::client::SessionGroup;
 use std::collections::BTreeMap;
@@ -19,11 +17,23 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Wait after a defect in the task of a camera.
 const AFTER_DEFECT: Duration = Duration::from_secs(10);
 
+/// Kind of the feeds of a hub.
+#[derive(Clone, Copy)]
+pub(crate) struct FeedKind {
+    /// Its name in messages: camera, microphone.
+    pub(crate) noun: &'static str,
+    /// Reads the address in an order; the error has no secrets.
+    pub(crate) parse: fn(&str) -> Result<Origin, String>,
+    /// Most records of a feed that wait.
+    pub(crate) keeps: usize,
+}
+
 /// See the module.
 pub(crate) struct Hub {
     board: Arc<Board>,
+    kind: FeedKind,
     settings: Arc<Settings>,
-    decoders: Arc<dyn Decoders>,
+    via: Via,
     inner: Mutex<Inner>,
 }
 
@@ -36,7 +46,7 @@ struct Inner {
 }
 
 struct Wanted {
-    address: Address,
+    origin: Origin,
     place: Place,
     /// Kept by the task of the camera, which ends when this is dropped.
     wish: watch::Sender<Wish>,
@@ -93,18 +103,19 @@ impl Inner {
 
 impl Hub {
     pub(crate) fn new(
-        cameras: BTreeMap<String, Address>,
+        kind: FeedKind,
+        feeds: impl IntoIterator<Item = (String, Origin)>,
         settings: Settings,
-        decoders: Arc<dyn Decoders>,
+        via: Via,
     ) -> Self {
-        let board = Arc::new(Board::default());
-        let wanted = |(name, address): (String, Address)| {
+        let board = Arc::new(Board::keeping(kind.keeps));
+        let wanted = |(name, origin): (String, Origin)| {
             let place = board.add(&name, settings.most, FeedState::Connecting);
-            (name, Wanted { address, place, wish: watch::Sender::new(Wish::default()) })
+            (name, Wanted { origin, place, wish: watch::Sender::new(Wish::default()) })
         };
-        let cameras = cameras.into_iter().map(wanted).collect();
+        let cameras = feeds.into_iter().map(wanted).collect();
         let inner = Mutex::new(Inner { cameras, running: None, readers: 0 });
-        Self { board, settings: Arc::new(settings), decoders, inner }
+        Self { board, kind, settings: Arc::new(settings), via, inner }
     }
 
     pub(crate) fn board(&self) -> &Arc<Board> {
@@ -145,9 +156,9 @@ impl Hub {
     fn begin(&self, wanted: &Wanted, running: &Running) {
         let camera = Camera {
             place: wanted.place.clone(),
-            address: wanted.address.clone(),
+            origin: wanted.origin.clone(),
             settings: Arc::clone(&self.settings),
-            decoders: Arc::clone(&self.decoders),
+            via: self.via.clone(),
             group: Arc::clone(&running.group),
         };
         // The thread ends after this sender only.
@@ -156,7 +167,7 @@ impl Hub {
 
     fn turn(&self, feed: &str, is_paused: bool) -> Result<(), String> {
         let inner = self.lock();
-        let Some(wanted) = inner.cameras.get(feed) else { return Err(unknown(feed, &inner)) };
+        let Some(wanted) = inner.cameras.get(feed) else { return Err(self.unknown(feed, &inner)) };
         wanted.wish.send_modify(|wish| *wish = Wish { is_paused, orders: wish.orders + 1 });
         // A pause is shown at once; the task of the camera ends the connection.
         if inner.running.is_none() || is_paused {
@@ -164,12 +175,12 @@ impl Hub {
         }
         Ok(())
     }
-}
 
-fn unknown(feed: &str, inner: &Inner) -> String {
-    let names: Vec<&str> = inner.cameras.keys().map(String::as_str).collect();
-    let known = if names.is_empty() { "there is none".to_owned() } else { names.join(", ") };
-    format!("there is no camera `{feed}`: name one of the source ({known})")
+    fn unknown(&self, feed: &str, inner: &Inner) -> String {
+        let names: Vec<&str> = inner.cameras.keys().map(String::as_str).collect();
+        let known = if names.is_empty() { "there is none".to_owned() } else { names.join(", ") };
+        format!("there is no {} `{feed}`: name one of the source ({known})", self.kind.noun)
+    }
 }
 
 impl Feeds for Hub {
@@ -180,19 +191,20 @@ impl Feeds for Hub {
     fn order(&self, order: &FeedOrder) -> Result<(), String> {
         match order {
             FeedOrder::Add { feed, address } => {
+                let noun = self.kind.noun;
                 if feed.is_empty() {
-                    return Err("the camera has no name: write one, such as `gate`".to_owned());
+                    return Err(format!("the {noun} has no name: write one, such as `gate`"));
                 }
-                let address =
-                    Address::parse(address).map_err(|error| format!("the address of `{feed}`: {error}"))?;
+                let origin = (self.kind.parse)(address)
+                    .map_err(|error| format!("the address of `{feed}`: {error}"))?;
                 let mut inner = self.lock();
                 if inner.cameras.contains_key(feed) {
                     return Err(format!(
-                        "there is a camera `{feed}` already: choose another name, or remove it before"
+                        "there is a {noun} `{feed}` already: choose another name, or remove it before"
                     ));
                 }
                 let place = self.board.add(feed, self.settings.most, FeedState::Connecting);
-                let wanted = Wanted { address, place, wish: watch::Sender::new(Wish::default()) };
+                let wanted = Wanted { origin, place, wish: watch::Sender::new(Wish::default()) };
                 if let Some(running) = &inner.running {
                     self.begin(&wanted, running);
                 }
@@ -202,7 +214,7 @@ impl Feeds for Hub {
             FeedOrder::Remove { feed } => {
                 let mut inner = self.lock();
                 if inner.cameras.remove(feed).is_none() {
-                    return Err(unknown(feed, &inner));
+                    return Err(self.unknown(feed, &inner));
                 }
                 self.board.remove(feed);
                 Ok(())

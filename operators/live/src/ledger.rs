@@ -1,4 +1,4 @@
-//! Account of the frames of a camera, and the newest one that waits.
+//! Account of the frames of a camera, and the newest ones that wait: one picture, or some seconds of sound.
 //!
 //! At all times, received = emitted + drops + waiting.
 //!
@@ -10,7 +10,7 @@
 //! assert_eq!(ledger.take(), Some("new"));
 //! assert_eq!((ledger.received(), ledger.emitted(), ledger.drops()["superseded"]), (2, 1, 1));
 //! ```
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Reason of a frame for which a newer one came before it was read.
 pub const SUPERSEDED: &str = "superseded";
@@ -27,48 +27,58 @@ pub struct Ledger<T> {
     received: u64,
     emitted: u64,
     drops: BTreeMap<&'static str, u64>,
-    waiting: Option<T>,
+    waiting: VecDeque<T>,
+    /// Most frames that wait.
+    most: usize,
 }
 
 impl<T> Default for Ledger<T> {
     fn default() -> Self {
-        Self { received: 0, emitted: 0, drops: BTreeMap::new(), waiting: None }
+        Self::keeping(1)
     }
 }
 
 impl<T> Ledger<T> {
-    /// Receives a frame that waits from now on. Returns the one that waited before, which is dropped.
+    /// An account of a camera of which this many frames may wait.
+    pub fn keeping(most: usize) -> Self {
+        Self { received: 0, emitted: 0, drops: BTreeMap::new(), waiting: VecDeque::new(), most: most.max(1) }
+    }
+
+    /// Receives a frame that waits from now on. Returns the oldest one if there are too many, which is dropped.
     pub fn offer(&mut self, frame: T) -> Option<T> {
         self.received += 1;
-        let before = self.waiting.replace(frame);
-        if before.is_some() {
-            self.count(SUPERSEDED);
+        let oldest = if self.waiting.len() < self.most { None } else { self.waiting.pop_front() };
+        if oldest.is_some() {
+            self.count(SUPERSEDED, 1);
         }
-        before
+        self.waiting.push_back(frame);
+        oldest
     }
 
     /// Receives a frame that is dropped at once.
     pub fn skip(&mut self, reason: &'static str) {
         self.received += 1;
-        self.count(reason);
+        self.count(reason, 1);
     }
 
-    /// Takes the waiting frame to emit it.
+    /// Takes the oldest waiting frame to emit it.
     pub fn take(&mut self) -> Option<T> {
-        let taken = self.waiting.take();
+        let taken = self.waiting.pop_front();
         self.emitted += u64::from(taken.is_some());
         taken
     }
 
-    /// Drops the waiting frame.
+    /// Drops the waiting frames.
     pub fn discard(&mut self, reason: &'static str) {
-        if self.waiting.take().is_some() {
-            self.count(reason);
+        let waiting = self.waiting.len() as u64;
+        self.waiting.clear();
+        if waiting > 0 {
+            self.count(reason, waiting);
         }
     }
 
-    fn count(&mut self, reason: &'static str) {
-        *self.drops.entry(reason).or_default() += 1;
+    fn count(&mut self, reason: &'static str, frames: u64) {
+        *self.drops.entry(reason).or_default() += frames;
     }
 
     /// Frames that came.
@@ -86,9 +96,14 @@ impl<T> Ledger<T> {
         &self.drops
     }
 
-    /// The frame that waits.
+    /// The oldest frame that waits.
     pub fn waiting(&self) -> Option<&T> {
-        self.waiting.as_ref()
+        self.waiting.front()
+    }
+
+    /// Frames that wait.
+    pub fn waiting_frames(&self) -> u64 {
+        self.waiting.len() as u64
     }
 }
 
@@ -101,28 +116,31 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_frame_is_accounted_for(orders in prop::collection::vec(0..5u8, 0..200)) {
-            let mut ledger = Ledger::default();
-            let (mut given, mut newest) = (0u64, None);
+        fn every_frame_is_accounted_for(most in 1..4usize, orders in prop::collection::vec(0..6u8, 0..200)) {
+            let mut ledger = Ledger::keeping(most);
+            let (mut given, mut queue) = (0u64, VecDeque::new());
             for order in orders {
                 match order {
-                    0 | 1 => {
-                        prop_assert_eq!(ledger.offer(given), newest.replace(given));
+                    0..=2 => {
+                        let oldest = if queue.len() == most { queue.pop_front() } else { None };
+                        prop_assert_eq!(ledger.offer(given), oldest);
+                        queue.push_back(given);
                         given += 1;
                     }
-                    2 => {
+                    3 => {
                         ledger.skip(RATE);
                         given += 1;
                     }
-                    3 => prop_assert_eq!(ledger.take(), newest.take()),
+                    4 => prop_assert_eq!(ledger.take(), queue.pop_front()),
                     _ => {
                         ledger.discard(PAUSED);
-                        newest = None;
+                        queue.clear();
                     }
                 }
                 prop_assert_eq!(ledger.received(), given);
-                let waiting = u64::from(ledger.waiting().is_some());
-                prop_assert_eq!(given, ledger.emitted() + ledger.drops().values().sum::<u64>() + waiting);
+                prop_assert_eq!(ledger.waiting_frames(), queue.len() as u64);
+                let accounted = ledger.emitted() + ledger.drops().values().sum::<u64>();
+                prop_assert_eq!(given, accounted + ledger.waiting_frames());
             }
         }
     }

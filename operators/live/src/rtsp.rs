@@ -48,11 +48,14 @@
 mod hidden;
 mod named;
 
-use crate::camera::Settings;
+use crate::address::Address;
+use crate::camera::{Origin, Settings, Via};
 use crate::decoder::PictureForm;
 use crate::ffmpeg::Ffmpeg;
-use crate::hub::Hub;
-use crate::reader::Reader;
+use crate::hub::{FeedKind, Hub};
+use crate::journalled::Patience;
+use crate::limits::{self, HOUR};
+use crate::reader;
 use crate::session::{Clock, Transport};
 use crate::supervision::Policy;
 use schemars::JsonSchema;
@@ -60,10 +63,8 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_operators::api::{BoundSource, MakeSource};
+use tidemill_operators::api::BoundSource;
 use tidemill_operators::kind::{EndContext, SourceKind};
-use tidemill_operators::record::payload_schema;
-use tidemill_operators::sources::video::parse_size;
 use tidemill_operators::video::program;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::SourceFacts;
@@ -132,7 +133,7 @@ struct Options {
 /// Format of frames in records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Frames {
+pub(crate) enum Frames {
     /// Uncompressed pixels.
     #[default]
     Raw,
@@ -140,7 +141,7 @@ enum Frames {
     Jpeg,
 }
 
-fn default_pixels() -> u64 {
+pub(crate) fn default_pixels() -> u64 {
     64_000_000
 }
 
@@ -176,43 +177,47 @@ impl SourceKind for Rtsp {
     }
 }
 
-fn wrong(text: impl Into<String>, help: &str) -> Diagnostic {
-    Diagnostic::error("E0606", text).with_help(help)
+const CAMERAS: FeedKind = FeedKind {
+    noun: "camera",
+    parse: |text| Ok(Origin::Network(Address::parse(text).map_err(|error| error.to_string())?)),
+    keeps: 1,
+};
+
+/// Type of the records of cameras.
+pub(crate) fn pictures() -> StreamType {
+    StreamType::new([
+        Column::new("camera", ColumnType::Text),
+        Column::new("frame", ColumnType::Int64),
+        Column::new("image", ColumnType::Image),
+    ])
+}
+
+/// Finds ffmpeg, where the source is opened.
+pub(crate) fn program(context: &EndContext<'_>, errors: &mut Diagnostics) -> PathBuf {
+    if !context.opens() {
+        // The host that opens it finds the program.
+        return PathBuf::new();
+    }
+    program::find(context.base).unwrap_or_else(|missing| {
+        errors.push(
+            Diagnostic::error("E0615", format!("source `{}`: {missing}", context.id))
+                .at(context.id.span.clone())
+                .with_help(program::HELP),
+        );
+        PathBuf::new()
+    })
 }
 
 fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
     let options: Options = options.deserialize_into()?;
     let mut errors = Diagnostics::new();
     let cameras = named::cameras(context, &options, &mut errors);
-    let size = options.scale.as_ref().and_then(|scale| {
-        let size = parse_size(scale);
-        if size.is_none() {
-            let text = format!("`{scale}` is not the size of a picture");
-            errors.push(wrong(text, "write width and height, such as `640x360`").at(scale.span.clone()));
-        }
-        size
-    });
-    if let Some(most) = options.most.as_ref().filter(|most| !(most.value.0.is_finite() && most.value.0 > 0.0))
-    {
-        errors
-            .push(wrong("`most` is no rate of frames", "write a rate, such as `10/s`").at(most.span.clone()));
-    }
+    let size = limits::size(options.scale.as_ref(), &mut errors);
+    limits::check_rate("most", options.most.as_ref(), &mut errors);
     let policy = Policy::default();
-    let mut span =
-        |name: &str, given: &Option<Located<TimeSpan>>, default: Duration, (least, most): (u64, u64)| {
-            let Some(given) = given else { return default };
-            if !(least..=most).contains(&(given.value.0 / 1_000_000)) {
-                let text = format!("`{name}: {}` is not possible", given.value);
-                let help = format!(
-                    "write a time from {} to {}",
-                    TimeSpan(least * 1_000_000),
-                    TimeSpan(most * 1_000_000)
-                );
-                errors.push(wrong(text, &help).at(given.span.clone()));
-            }
-            Duration::from_nanos(given.value.0)
-        };
-    const HOUR: u64 = 3_600_000;
+    let mut span = |name, given: &Option<_>, default, limits| {
+        limits::time(name, given.as_ref(), default, limits, &mut errors)
+    };
     let policy = Policy {
         connect: span("connect", &options.connect, policy.connect, (100, HOUR)),
         stall: span("stall", &options.stall, policy.stall, (100, HOUR)),
@@ -220,25 +225,8 @@ fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagno
     };
     let idle = span("idle", &options.idle, Duration::from_secs(1), (10, 1000));
     let out_of_order = span("out_of_order", &options.out_of_order, Duration::from_millis(500), (0, HOUR));
-    let program = match context.opens() {
-        true => program::find(context.base).unwrap_or_else(|missing| {
-            errors.push(
-                Diagnostic::error("E0615", format!("source `{}`: {missing}", context.id))
-                    .at(context.id.span.clone())
-                    .with_help(program::HELP),
-            );
-            PathBuf::new()
-        }),
-        // The host that opens it finds the program.
-        false => PathBuf::new(),
-    };
+    let program = program(context, &mut errors);
     errors.into_result(())?;
-    let output = StreamType::new([
-        Column::new("camera", ColumnType::Text),
-        Column::new("frame", ColumnType::Int64),
-        Column::new("image", ColumnType::Image),
-    ]);
-    let schema = payload_schema(&output);
     let form = PictureForm { size, jpeg: options.frames == Frames::Jpeg, max_pixels: options.max_pixels };
     let settings = Settings {
         policy,
@@ -252,15 +240,9 @@ fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagno
         Clock::Arrival => out_of_order,
         Clock::Camera => out_of_order + Duration::from_secs(60),
     };
-    let hub = Arc::new(Hub::new(cameras, settings, Arc::new(Ffmpeg { program })));
-    let feeds = Arc::clone(&hub);
-    let make: MakeSource =
-        Arc::new(move || Ok(Box::new(Reader::start(&hub, (idle, lateness), Arc::clone(&schema))?)));
-    Ok(BoundSource {
-        live: true,
-        has_event_times: true,
-        out_of_order_microseconds: i64::try_from(out_of_order.as_micros()).unwrap_or(i64::MAX),
-        feeds: Some(feeds),
-        ..context.source("rtsp", output, make)
-    })
+    let cameras = cameras.into_iter().map(|(name, address)| (name, Origin::Network(address)));
+    let hub = Hub::new(CAMERAS, cameras, settings, Via::Sessions(Arc::new(Ffmpeg { program })));
+    let bound = reader::bound(context, "rtsp", pictures(), hub, Patience { idle, lateness });
+    let out_of_order_microseconds = i64::try_from(out_of_order.as_micros()).unwrap_or(i64::MAX);
+    Ok(BoundSource { out_of_order_microseconds, ..bound })
 }

@@ -3,10 +3,7 @@ use crate::server::{PASSWORD, Server};
 use crate::watched::{Watched, bind as bind_source};
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
-use tidemill_operators::bind::{self, Choice};
 use tidemill_operators::feeds::{FeedOrder, FeedState};
-use tidemill_operators::registry::Registry;
-use tidemill_spec::workflow::Workflow;
 
 /// What was logged by this process, on all levels.
 fn logged() -> &'static Arc<Mutex<Vec<u8>>> {
@@ -130,24 +127,5 @@ fn findings_tell_no_password() {
         let found = bind_source(options).err().unwrap_or_else(|| panic!("no finding: {options}"));
         assert_tells_nothing(&found.render(false));
         assert_tells_nothing(&format!("{found:?}"));
-    }
-}
-
-#[test]
-fn a_journal_is_refused() {
-    let mut registry = Registry::builtin();
-    tidemill_live::register(&mut registry);
-    for source in [
-        "{id: gate, kind: rtsp, journal: {}, options: {url: 'rtsp://viewer:wr0ng%40word@10.0.0.1/a'}}",
-        "id: gate\n    kind: rtsp\n    journal: {}\n    options: {url: 'rtsp://viewer:wr0ng%40word@10.0.0.1/a'}",
-    ] {
-        let text = format!(
-            "version: 1\nname: gates\nsources:\n  - {source}\nsinks:\n  - {{id: seen, kind: stdout, input: gate}}\n"
-        );
-        let workflow = Workflow::parse(&text, "workflow.yaml").unwrap();
-        let found = bind::check(&workflow, &registry, |_| Choice::default()).err().unwrap();
-        let shown = found.render(false);
-        assert!(shown.contains("E0613") && shown.contains("leave out `journal`"), "{shown}");
-        assert_tells_nothing(&shown);
     }
 }

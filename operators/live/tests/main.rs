@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "limits of waits, far above what they take")]
 mod cameras;
 mod changes;
+mod devices;
 mod logins;
 mod server;
 mod watched;

@@ -32,6 +32,5 @@ mod options;
 mod package;
 mod process;
 mod protocol;
-mod spawner;
 
 pub use kind::PythonKind;

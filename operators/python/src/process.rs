@@ -6,7 +6,6 @@ use crate::package::{FILES, START};
 use crate::protocol::{
     self, Answer, Failed, HEAD, Head, Hello, Place, Ready, Rejected, StartError, VERSION, kind, message,
 };
-use crate::spawner;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -118,7 +117,7 @@ impl Process {
             command.arg(file.as_raw_fd().to_string());
         }
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = spawner::start(command, inherited)
+        let mut child = tidemill_machine::children::start(command, inherited)
             .map_err(|error| plain(format!("cannot start `{}`: {error}", launch.interpreter.display())))?;
         let life = match pid(&child).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
             Some(Ok(life)) => life,

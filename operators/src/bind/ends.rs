@@ -37,7 +37,8 @@ pub(super) fn bind_source(
     };
     let context = EndContext { id: &source.id, base: &workflow.directory.0, step };
     let mut bound = rest::bind(&source.options, |options| kind.bind(&context, options))?;
-    bound.live = kind.facts().is_live;
+    // Through a journal it is a stream, whose records can be read again.
+    bound.live = kind.facts().is_live && (source.journal.is_none() || bound.journalled.is_none());
     if let Some(key) = &source.key {
         check_key(&source.id, key, &bound.output)?;
         bound.key = Some(key.value.clone());

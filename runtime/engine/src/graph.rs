@@ -254,7 +254,8 @@ impl Program {
     }
 
     fn freshness_of(&self, edge: &PlanEdge, from: &Stage) -> Freshness {
-        let live = || self.sources.get(&from.operator).is_some_and(|source| source.live);
+        let live =
+            || self.sources.get(&from.operator).is_some_and(|source| source.live && !source.waits_for_all);
         let is_kept = self.when_cut(edge).is_some_and(|when_cut| when_cut.kept().is_some());
         if is_kept {
             return Freshness::Block;

@@ -6,6 +6,7 @@
 //! let sum: u64 = (0..1000u64).sum();
 //! assert!(sum > 0 && tidemill_machine::process_time() >= before);
 //! ```
+pub mod children;
 pub mod places;
 
 use rustix::time::{ClockId, clock_gettime};

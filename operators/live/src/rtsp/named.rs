@@ -1,6 +1,7 @@
 //! The cameras in the options, with their passwords.
-use super::{Options, wrong};
+use super::Options;
 use crate::address::Address;
+use crate::limits::wrong;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;

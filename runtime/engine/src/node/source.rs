@@ -314,7 +314,7 @@ impl SourceNode {
         let left = self.settings.schedule.records.map_or(u64::MAX, |most| most.saturating_sub(self.sequence));
         let records = self.taken..chunk.records.min(self.taken.saturating_add(left));
         let mut row = chunk.rows_between(0, self.taken).end;
-        let mut newest = self.newest;
+        let mut newest = self.newest_with(chunk);
         let newest: Vec<(EventTime, usize)> = records
             .map(|record| {
                 let bytes = chunk.bytes_of(record);
@@ -330,6 +330,12 @@ impl SourceNode {
             })
             .collect();
         seat.publish(self.sequence, &newest);
+    }
+
+    /// The newest event time with what the source stated in a chunk.
+    fn newest_with(&self, chunk: &Chunk) -> EventTime {
+        let out_of_order = self.settings.bound.out_of_order_microseconds;
+        self.newest.max(chunk.stated.map_or(EventTime::MIN, |stated| stated.saturating_add(out_of_order)))
     }
 
     /// Ends the stream, in every incarnation and in a replay at one epoch: receivers may have passed it already.
@@ -524,6 +530,7 @@ impl SourceNode {
             last += 1;
         }
         self.slot.epochs.record(&self.stage.instance, self.epoch, cut);
+        self.newest = self.newest_with(&chunk);
         for (offset, letter) in &chunk.dead_letters {
             if (first..last).contains(offset) && self.epoch >= self.resume_at {
                 let mut letter = letter.clone();

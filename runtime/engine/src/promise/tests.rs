@@ -17,6 +17,7 @@ fn source(id: &str) -> BoundSource {
         rate_per_second: None,
         out_of_order_microseconds: 0,
         live: false,
+        waits_for_all: false,
         has_event_times: false,
         at_one_time: 1,
         stream: None,

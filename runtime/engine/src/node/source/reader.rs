@@ -7,6 +7,7 @@ use crate::failure::panic_text;
 use crate::processor::{ProcessorTime, ThreadMeter};
 use crate::store::Cut;
 use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,6 +48,8 @@ pub(super) struct Chunk {
     pub(super) has_caught_up: bool,
     /// Marks of its journal: with the first chunk.
     pub(super) marks: Option<Marks>,
+    /// Watermark that the source stated instead of records.
+    pub(super) stated: Option<EventTime>,
 }
 
 impl Chunk {
@@ -77,7 +80,17 @@ impl Chunk {
             bytes_per_record,
             has_caught_up: false,
             marks: None,
+            stated: None,
         }
+    }
+
+    /// A statement of a source that is read again from its position: it has a place among the records, and a number, so that
+    /// the watermark follows at the same record each time.
+    fn of_statement(position: SourcePosition, watermark: EventTime) -> Self {
+        let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        let times = Some(Vec::new());
+        let chunk = Self::new(position, nothing, times, Vec::new(), Some(Vec::new()));
+        Self { records: 1, stated: Some(watermark), ..chunk }
     }
 
     /// Bytes of a record that count for the end of an epoch.
@@ -144,6 +157,7 @@ struct Reading {
     marks: Option<Marks>,
     /// Records that were emitted before.
     skip: u64,
+    is_live: bool,
     /// Chunks to read ahead.
     ahead: usize,
     notifier: Notifier,
@@ -168,19 +182,19 @@ impl Reading {
             }
         };
         let position = source.position();
-        let (payload, times, dead_letters, offsets) = match source.read(RECORDS_PER_READ, BYTES_PER_READ)? {
+        let mut chunk = match source.read(RECORDS_PER_READ, BYTES_PER_READ)? {
             SourceRead::Rows { payload, times, dead_letters, offsets } => {
-                (payload, times, dead_letters, offsets)
+                Chunk::new(position, payload, times, dead_letters, offsets)
             }
-            SourceRead::Idle { watermark } => {
+            SourceRead::Idle { watermark } if self.is_live => {
                 self.source = Some(source);
                 self.state(watermark);
                 return Ok(None);
             }
+            SourceRead::Idle { watermark } => Chunk::of_statement(position, watermark),
             SourceRead::End => return Ok(Some(Message::End)),
         };
-        let mut chunk = Chunk::new(position, payload, times, dead_letters, offsets);
-        chunk.sizes = source.sizes().map(<[u32]>::to_vec);
+        chunk.sizes = source.sizes().filter(|_| chunk.stated.is_none()).map(<[u32]>::to_vec);
         chunk.has_caught_up = source.has_caught_up();
         self.source = Some(source);
         chunk.skip = self.skip.min(chunk.records);
@@ -279,6 +293,7 @@ impl Reader {
             marked: marked.map(str::to_owned),
             marks: None,
             skip: cut.filter(|_| !source.live).map_or(0, |cut| cut.skip),
+            is_live: source.live,
             ahead: if source.live { LIVE_CHUNKS_AHEAD } else { CHUNKS_AHEAD },
             notifier: notifier.clone(),
             processor,

@@ -92,6 +92,7 @@ pub(crate) fn rows_source(
         rate_per_second: rate,
         out_of_order_microseconds: bound.unwrap_or(0),
         live: false,
+        waits_for_all: false,
         has_event_times: bound.is_some(),
         at_one_time: 1,
         stream: None,

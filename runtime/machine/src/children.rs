@@ -1,4 +1,4 @@
-//! Starts processes on one thread that lives as long as the program: the system ends a child with the *thread* that started
+//! Children that end with this program, also if it is killed. They are started on one thread that lives as long as the program: the system ends a child with the *thread* that started
 //! it, and slots and executors come and go.
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
@@ -14,7 +14,7 @@ type Request = (Command, Sender<io::Result<Child>>);
 
 static SPAWNER: LazyLock<Option<Sender<Request>>> = LazyLock::new(|| {
     let (requests, taken) = channel::<Request>();
-    let thread = std::thread::Builder::new().name("tm-python-start".to_owned()).spawn(move || {
+    let thread = std::thread::Builder::new().name("tm-children".to_owned()).spawn(move || {
         for (mut command, answer) in taken {
             // Who asked may be gone; then its child ends by the closed socket.
             let _ = answer.send(command.spawn());
@@ -28,7 +28,7 @@ static SPAWNER: LazyLock<Option<Sender<Request>>> = LazyLock::new(|| {
 ///
 /// # Errors
 /// Those of starting it.
-pub(crate) fn start(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
+pub fn start(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
     prepare(&mut command, inherited);
     let gone = || io::Error::other("no thread starts processes");
     let (answer, child) = channel();
