@@ -100,9 +100,7 @@ fn logins(arguments: &[&str]) {
     assert_tells_nothing(&status);
 }
 
-// GStreamer's server sometimes dies when two clients come at one time.
 #[test]
-#[ignore = "long: make test-long"]
 fn a_wrong_password_fails_at_once_and_is_not_tried_again() {
     logins(&[]);
 }

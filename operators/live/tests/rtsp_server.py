@@ -62,7 +62,8 @@ class Server:
         for path, rest in PATHS.items():
             factory = GstRtspServer.RTSPMediaFactory()
             factory.set_launch("( " + SOURCE + rest + " )")
-            factory.set_shared(True)
+            # Each client has its own: of shared media, two clients that come at one time abort the server (get_rates).
+            factory.set_shared(False)
             for role in ("viewer", "nobody"):
                 # Who may see it and not use it is asked for a password.
                 may = "true" if role == "viewer" or path != "auth" else "false"
