@@ -4,6 +4,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::Read;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 const SECRETS: [&str; 4] = ["viewer", "S3cretOne", "operator", "S3cretTwo"];
@@ -129,6 +131,63 @@ fn cameras_are_added_paused_and_removed_while_a_workflow_runs() {
     let (code, printed) = run.interrupted();
     assert_eq!(code, Some(130), "{printed}");
     assert_holds_no_secret(&printed);
+}
+
+/// Each frame that a run has read is in the results once, whenever its process is killed.
+#[test]
+fn a_journal_keeps_the_frames_of_a_camera_over_kills() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let Ok(real) = tidemill_operators::video::program::find(&root) else {
+        eprintln!("skipped: there is no ffmpeg");
+        return;
+    };
+    let place = Place::empty("camera-journal");
+    let (device, script) = (place.path("video0"), place.path("device.sh"));
+    place.write("device.sh", include_str!("../../operators/live/tests/device.sh"));
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    place.write("video0", "");
+    place.write(
+        "workflow.yaml",
+        format!(
+            "version: 1
+name: desks
+sources:
+  - {{id: desk, kind: v4l2, journal: {{}}, options: {{device: {}, scale: 64x48, idle: 100ms}}}}
+operators:
+  - {{id: counted, kind: map, input: desk, options: {{columns: {{camera: camera, frame: frame}}}}}}
+sinks: [{{id: out, kind: jsonl, input: counted, options: {{path: out.jsonl}}}}]
+",
+            device.display()
+        ),
+    );
+    let frames = || {
+        let text = std::fs::read_to_string(place.path("out.jsonl")).unwrap_or_default();
+        let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        whole.map(|row| row["frame"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    let start = || {
+        let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
+        let mut command = command(&["run", &workflow, "--state", &state]);
+        command.env("TIDEMILL_FFMPEG", &script).env("REAL", &real);
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    for _ in 0..2 {
+        let run = start();
+        let before = frames().len();
+        until(|| frames().len() >= before + 20);
+        // It is killed: `drop` sends SIGKILL.
+        drop(run);
+    }
+    let run = start();
+    let before = frames().len();
+    until(|| frames().len() >= before + 20);
+    let (code, printed) = run.interrupted();
+    assert_eq!(code, Some(130), "{printed}");
+    let frames = frames();
+    // Numbers begin again with each process: what is written twice would be another beginning.
+    let begins = frames.windows(2).filter(|two| two[1] <= two[0]).count();
+    assert_eq!(begins, 2, "{frames:?}");
+    assert!(frames.len() >= 60);
 }
 
 #[test]

@@ -227,6 +227,16 @@ impl Place {
         });
     }
 
+    /// Shows an order: a pause, or that a camera that is paused or has failed is tried again.
+    pub fn follow(&self, is_paused: bool) {
+        let state = self.with(|entry, _| entry.told.state);
+        match state {
+            Some(FeedState::Paused | FeedState::Failed) if !is_paused => self.turn(FeedState::Connecting),
+            Some(_) if is_paused => self.turn(FeedState::Paused),
+            _ => {}
+        }
+    }
+
     /// Notes that another supervisor begins, which counts its own connections.
     pub fn begin(&self) {
         self.with(|entry, _| {

@@ -178,6 +178,7 @@ pub(crate) async fn drive(
                     return threads;
                 }
                 let is_paused = wishes.borrow_and_update().is_paused;
+                told = None;
                 if is_paused {
                     (attempt, link) = (None, None);
                     // The decoder is not needed meanwhile.

@@ -17,19 +17,7 @@ use tidemill_operators::registry::Registry;
 use tidemill_operators::video::program;
 use tidemill_spec::{span::SourceFile, yaml};
 
-const STAND_IN: &str = r#"#!/bin/sh
-# Usage: as ffmpeg. REAL: the real one.
-all="$*"
-device=$(printf '%s' "$all" | sed 's/.* -i \([^ ]*\) .*/\1/')
-[ -e "$device" ] || { echo "Cannot open device $device: No such file or directory" >&2; exit 1; }
-echo $$ > "$device"
-case "$all" in
-  *"-f v4l2"*) input="-re -f lavfi -i testsrc2=size=160x120:rate=20" ;;
-  *) input="-re -f lavfi -i sine=frequency=440:sample_rate=48000" ;;
-esac
-rest=$(printf '%s' "$all" | sed "s/.* -i [^ ]* //")
-exec "$REAL" -hide_banner -nostdin -nostats -loglevel error $input $rest
-"#;
+const STAND_IN: &str = include_str!("device.sh");
 
 /// Runs a test again with the script in place of ffmpeg. Returns whether this is that run.
 fn with_stand_in(test: &str) -> bool {
