@@ -119,6 +119,7 @@ fn program(characters: usize, with_model: bool, apart: Option<&str>) -> Program 
         rate_per_second: Some(RATE),
         out_of_order_microseconds: 0,
         live: false,
+        waits_for_all: false,
         has_event_times: false,
         at_one_time: 1,
         stream: None,
