@@ -367,9 +367,19 @@ pub struct JournalledReading {
     pub make: Arc<dyn Fn(Arc<Journal>) -> MakeSource + Send + Sync>,
     /// The position within the journal; `None` if it is no position of this source.
     pub place: fn(&SourcePosition) -> Option<u64>,
-    /// Whether sent data that is not in the journal yet is lost with the process: for connections, whose senders got an
-    /// acknowledgement. Data in a pipe stays there.
-    pub unread_is_lost: bool,
+    /// The fate of data that was sent and is not in the journal yet.
+    pub unread: Unread,
+}
+
+/// The fate of data that was sent and is not in a journal yet, if the process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unread {
+    /// It stays where it is, such as in a pipe.
+    Stays,
+    /// It is lost: its sender has got an acknowledgement.
+    IsLost,
+    /// Its sender sends it again, and some of what is in the journal too.
+    IsSentAgain,
 }
 
 /// Returns the names of a folder's files in reading order.

@@ -2,6 +2,8 @@
 //!
 //! One thread accepts connections, one more per connection reads it. Whole lines go into a pipe; its other end is read. A
 //! full pipe holds up the connections, and so the senders. A partial line of a broken connection is left out.
+use super::received::LineStream;
+use crate::api::Unread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use std::fs::File;
@@ -46,8 +48,8 @@ pub(super) struct Connections {
     pub(super) count: Option<u64>,
 }
 
-impl Connections {
-    pub(super) fn in_words(&self) -> String {
+impl LineStream for Connections {
+    fn in_words(&self) -> String {
         match &self.side {
             Side::Listen(address) => format!("connections to `{address}`"),
             Side::Connect(address) => format!("a connection to `{address}`"),
@@ -55,7 +57,7 @@ impl Connections {
     }
 
     /// Starts reading lines; returns the pipe to read them from.
-    pub(super) fn open(&self) -> io::Result<File> {
+    fn open(&self, _is_journalled: bool) -> io::Result<File> {
         let (reader, writer) = io::pipe()?;
         let lines = Arc::new(Lines {
             pipe: Mutex::new(writer),
@@ -76,6 +78,11 @@ impl Connections {
             }
         }
         Ok(File::from(OwnedFd::from(reader)))
+    }
+
+    // Their senders got an acknowledgement of the system.
+    fn unread(&self) -> Unread {
+        Unread::IsLost
     }
 }
 
@@ -335,7 +342,7 @@ mod tests {
         let address = probe.local_addr().unwrap().to_string();
         drop(probe);
         let connections = Connections { side: Side::Listen(address.clone()), limit: 1000, count: Some(4) };
-        let mut file = connections.open().unwrap();
+        let mut file = connections.open(false).unwrap();
         let senders: Vec<_> = (0..4)
             .map(|sender| {
                 let address = address.clone();
@@ -369,7 +376,7 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap().to_string();
         let connections = Connections { side: Side::Connect(address), limit: 1000, count: Some(2) };
-        let mut file = connections.open().unwrap();
+        let mut file = connections.open(false).unwrap();
         for text in ["one\ntw", "three\n"] {
             let (mut stream, _) = server.accept().unwrap();
             stream.write_all(text.as_bytes()).unwrap();

@@ -22,7 +22,7 @@ const LIKELY: std::ops::RangeInclusive<i64> = 1990..=2100;
 /// Unit of event times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum TimeUnit {
+pub enum TimeUnit {
     /// Seconds.
     S,
     /// Milliseconds.

@@ -2,7 +2,8 @@
 //!
 //! The first bytes, not the name, show whether data is compressed; lines of connections never are. Offsets count
 //! decompressed bytes; seeking back in compressed data decompresses from the start again.
-use super::connections::Connections;
+use super::received::LineStream;
+use crate::api::Unread;
 use flate2::bufread::GzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -107,8 +108,8 @@ enum StreamOpening {
     Found,
     /// By its path, which need not exist yet.
     Named(Lasts),
-    /// From connections.
-    Connections(Arc<Connections>),
+    /// From the network.
+    Received(Arc<dyn LineStream>),
 }
 
 /// Whether a stream that is named as one has an end.
@@ -150,22 +151,29 @@ impl Origin {
         Self { path, stream, way: StreamOpening::Named(lasts), journal: None }
     }
 
-    /// Lines from connections.
-    pub(super) fn of_connections(connections: Connections) -> Self {
-        let stream = Some(connections.in_words());
-        let way = StreamOpening::Connections(Arc::new(connections));
+    /// Lines from the network.
+    pub(super) fn received(stream: Arc<dyn LineStream>) -> Self {
+        let (stream, way) = (Some(stream.in_words()), StreamOpening::Received(stream));
         Self { path: PathBuf::new(), stream, way, journal: None }
     }
 
-    /// Whether it is read from connections.
-    pub(super) fn has_connections(&self) -> bool {
-        matches!(self.way, StreamOpening::Connections(_))
+    /// Whether it is received over the network.
+    pub(super) fn is_received(&self) -> bool {
+        matches!(self.way, StreamOpening::Received(_))
+    }
+
+    /// The fate of its data that nobody has read when the process dies.
+    pub(super) fn unread(&self) -> Unread {
+        match &self.way {
+            StreamOpening::Received(stream) => stream.unread(),
+            StreamOpening::Found | StreamOpening::Named(_) => Unread::Stays,
+        }
     }
 
     /// Whether compressed data is detected. Lines of connections are not compressed together: a line with such first bytes
     /// is one bad line, which must not affect the lines of others.
     fn may_be_packed(&self) -> bool {
-        !self.has_connections()
+        !self.is_received()
     }
 
     /// Returns a copy that is read through a journal.
@@ -201,9 +209,19 @@ impl Origin {
         match &self.journal {
             None => Input::of_stream(Stream(Arc::new(self.open_stream()?)), self.may_be_packed()),
             Some(journal) => {
-                let cut = match self.way {
+                let cut = match &self.way {
                     // A client that sends the same lines as an earlier one does not send all of them again.
-                    StreamOpening::Connections(_) => journal.attach_any(|| self.open_stream())?,
+                    StreamOpening::Received(stream) => {
+                        let mut is_new = false;
+                        let cut = journal.attach_any(|| {
+                            is_new = true;
+                            stream.open(true)
+                        })?;
+                        if is_new {
+                            stream.journalled(journal);
+                        }
+                        cut
+                    }
                     StreamOpening::Found | StreamOpening::Named(_) => {
                         journal.attach(|| self.open_stream())?
                     }
@@ -223,7 +241,7 @@ impl Origin {
 
     fn open_stream(&self) -> io::Result<File> {
         match &self.way {
-            StreamOpening::Connections(connections) => return connections.open(),
+            StreamOpening::Received(stream) => return stream.open(false),
             StreamOpening::Named(lasts) => return self.open_named(*lasts),
             StreamOpening::Found => {}
         }

@@ -13,7 +13,7 @@ const DEFAULT: TimeSpan = TimeSpan(365 * 24 * 3_600 * 1_000_000_000);
 
 /// The option `max_jump`: a length of time, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct MaxJump(pub(super) Option<TimeSpan>);
+pub struct MaxJump(pub(super) Option<TimeSpan>);
 
 impl Default for MaxJump {
     fn default() -> Self {

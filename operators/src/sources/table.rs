@@ -121,7 +121,7 @@ impl Table {
     /// The name of the input in dead letters.
     fn name(&self) -> String {
         match self.origin.stream() {
-            Some(name) if name == "standard input" || self.origin.has_connections() => name.to_owned(),
+            Some(name) if name == "standard input" || self.origin.is_received() => name.to_owned(),
             _ => self.origin.path().file_name().unwrap_or_default().to_string_lossy().into_owned(),
         }
     }
@@ -188,7 +188,7 @@ pub(super) fn bind_origin<F: Format + 'static>(
     let written: Arc<str> = options.path.value.as_str().into();
     let format = Arc::new(format);
     let journalled = stream.is_some().then(|| {
-        let unread_is_lost = table.origin.has_connections();
+        let unread = table.origin.unread();
         let (table, schema, written, format) =
             (Arc::clone(&table), Arc::clone(&schema), Arc::clone(&written), Arc::clone(&format));
         let make = move |journal| {
@@ -202,7 +202,7 @@ pub(super) fn bind_origin<F: Format + 'static>(
             make
         };
         let place = |position: &SourcePosition| Some(parse_position(&position.0)?.0.offset);
-        JournalledReading { make: Arc::new(make), place, unread_is_lost }
+        JournalledReading { make: Arc::new(make), place, unread }
     });
     let make = move || Reader::open(&table, &schema, &written, format());
     // A stream can be read only once, by the run.

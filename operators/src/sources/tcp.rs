@@ -20,17 +20,14 @@
 //! assert_eq!(readings.stream.as_deref(), Some("connections to `127.0.0.1:4100`"));
 //! ```
 use super::connections::{Connections, Side};
-use super::event_time::TimeUnit;
-use super::input::Origin;
-use super::jsonl::JsonlFormat;
-use super::jump::MaxJump;
-use super::table::{self, Options};
+use super::received::{self, LineOptions, MaxJump, TimeUnit};
 use crate::api::BoundSource;
 use crate::columns::ScalarType;
 use crate::kind::{EndContext, SourceKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::SourceFacts;
 use tidemill_spec::span::Located;
@@ -117,7 +114,6 @@ impl SourceKind for Tcp {
             max_jump,
             max_line,
         } = options.deserialize_into()?;
-        table::have_event_time(options)?;
         let wrong = |message: String, help: &str| Diagnostic::error("E0606", message).with_help(help);
         let (address, side) = match (listen, connect) {
             (Some(address), None) => (address.clone(), Side::Listen(address.value)),
@@ -138,14 +134,13 @@ impl SourceKind for Tcp {
             .into());
         }
         let max_line = Bytes(max_line.0.clamp(1, LINE_LIMIT));
-        let origin = Origin::of_connections(Connections {
+        let connections = Connections {
             side,
             limit: max_line.0 as usize,
             count: connections.map(|count| count.value),
-        });
-        let options = Options {
-            path: address,
-            stream: None,
+        };
+        let lines = LineOptions {
+            place: address,
             columns,
             event_time,
             time_unit,
@@ -154,7 +149,7 @@ impl SourceKind for Tcp {
             max_jump,
             max_line,
         };
-        table::bind_origin(self.kind(), context, &options, false, JsonlFormat::default, origin)
+        received::bind(self.kind(), context, options, lines, Arc::new(connections))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::graph::Program;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use tidemill_operators::api::SourcePromise;
+use tidemill_operators::api::{SourcePromise, Unread};
 use tidemill_spec::plan::Freshness;
 
 /// Number of times that a row is delivered.
@@ -71,7 +71,7 @@ impl fmt::Display for Promise {
 pub fn promises(program: &Program, keeps_state: bool) -> BTreeMap<String, Promise> {
     let scope = if keeps_state { Scope::Run } else { Scope::Process };
     let of = |sink: &String| {
-        let mut weak = losses(program, sink, keeps_state);
+        let mut weak = of_sources(program, sink, keeps_state);
         weak.extend(repeats(program, sink, keeps_state));
         let guarantee = weak.iter().map(|(guarantee, _)| *guarantee).max();
         let guarantee = guarantee.unwrap_or(Guarantee::ExactlyOnce);
@@ -81,9 +81,9 @@ pub fn promises(program: &Program, keeps_state: bool) -> BTreeMap<String, Promis
     program.sinks.keys().map(of).collect()
 }
 
-/// Causes of lost rows on the path to a sink.
-fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, String)> {
-    let (plan, mut lost) = (&program.plan, Vec::new());
+/// Causes of lost and repeated records on the path to a sink.
+fn of_sources(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, String)> {
+    let (plan, mut lost, mut repeated) = (&program.plan, Vec::new(), Vec::new());
     let operator = |stage: &str| {
         let stage = plan.stages.iter().find(|known| known.id == stage);
         stage.map_or("", |stage| stage.operator.as_str())
@@ -104,6 +104,13 @@ fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, S
     }
     for source in program.sources.values().filter(|source| seen.contains(source.id.as_str())) {
         let id = &source.id;
+        if let (Some(stream), Some(reading)) = (&source.stream, &source.journalled)
+            && reading.unread == Unread::IsSentAgain
+        {
+            repeated.push(format!(
+                "source `{id}` receives {stream}: what it had not acknowledged when a connection or a process broke off is sent again"
+            ));
+        }
         if source.live {
             lost.push(format!("source `{id}` is live: data that is not read in time is lost"));
         } else if let (true, SourcePromise::AtMostOnce, Some(stream)) =
@@ -111,7 +118,7 @@ fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, S
         {
             lost.push(format!("source `{id}` reads {stream} without a journal"));
         } else if let (true, Some(stream), Some(reading)) = (keeps_state, &source.stream, &source.journalled)
-            && reading.unread_is_lost
+            && reading.unread == Unread::IsLost
         {
             lost.push(format!(
                 "source `{id}` receives {stream}: data that was sent and is not in its journal is lost with the process"
@@ -120,7 +127,8 @@ fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, S
     }
     let ways = ways.into_iter();
     lost.extend(ways.map(|(from, to)| format!("from `{from}` to `{to}` records are dropped for freshness")));
-    lost.into_iter().map(|why| (Guarantee::AtMostOnce, why)).collect()
+    let lost = lost.into_iter().map(|why| (Guarantee::AtMostOnce, why));
+    lost.chain(repeated.into_iter().map(|why| (Guarantee::AtLeastOnce, why))).collect()
 }
 
 /// Cause of repeated rows.

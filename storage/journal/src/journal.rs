@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Length from which a segment is followed by another.
@@ -91,6 +91,8 @@ pub struct Journal {
     /// Locked while waiting for the stream.
     writer: Mutex<Writer>,
     stream: Mutex<Option<Stream>>,
+    /// Notified when there is more.
+    grown: Condvar,
     ended: AtomicBool,
     held: AtomicBool,
     /// Locked while the beginning is written.
@@ -132,6 +134,7 @@ impl Journal {
             known: Mutex::new(known),
             writer: Mutex::default(),
             stream: Mutex::default(),
+            grown: Condvar::new(),
             ended: AtomicBool::new(false),
             held: AtomicBool::new(false),
             keeping: Mutex::default(),
@@ -286,6 +289,15 @@ impl Journal {
         if let Some(last) = known.segments.last_mut() {
             last.bytes = segment_bytes;
         }
+        drop(known);
+        self.grown.notify_all();
+    }
+
+    /// Waits until everything before `offset` is in the journal, durably; `false` after `most`.
+    pub fn wait_for(&self, offset: u64, most: Duration) -> bool {
+        let known = lock(&self.known);
+        let waited = self.grown.wait_timeout_while(known, most, |known| known.end < offset);
+        waited.unwrap_or_else(PoisonError::into_inner).0.end >= offset
     }
 
     /// Takes the available bytes from the stream, durably, for a reader at `offset`. Waits until there are some, and

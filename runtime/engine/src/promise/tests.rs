@@ -31,7 +31,7 @@ fn source(id: &str) -> BoundSource {
 
 fn stream(id: &str) -> BoundSource {
     let make = |_| -> MakeSource { Arc::new(|| Err(OperatorError::new("nothing is read here"))) };
-    let journalled = Some(JournalledReading { make: Arc::new(make), place: |_| None, unread_is_lost: false });
+    let journalled = Some(JournalledReading { make: Arc::new(make), place: |_| None, unread: Unread::Stays });
     BoundSource { stream: Some("standard input".into()), journalled, ..source(id) }
 }
 
@@ -41,7 +41,7 @@ fn journalled(id: &str) -> BoundSource {
 
 fn connections(id: &str) -> BoundSource {
     let source = journalled(id);
-    let reading = source.journalled.map(|reading| JournalledReading { unread_is_lost: true, ..reading });
+    let reading = source.journalled.map(|reading| JournalledReading { unread: Unread::IsLost, ..reading });
     BoundSource { stream: Some("connections to `:4100`".into()), journalled: reading, ..source }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::frame::{CLOSED, Epoch};
 use tidemill_engine::{Past, Program, Run};
-use tidemill_operators::api::{BoundSink, JournalledReading, MakeDurableSink, MakeSink, OperatorError, Sink};
+use tidemill_operators::api::{
+    BoundSink, JournalledReading, MakeDurableSink, MakeSink, OperatorError, Sink, Unread,
+};
 use tidemill_spec::publication::Publication;
 use tidemill_spec::workflow::Journal;
 
@@ -94,7 +96,7 @@ fn streamed(rows: usize, commits: &Arc<Commits>) -> (Program, [Collected; 2]) {
     source.journalled = Some(JournalledReading {
         make: Arc::new(move |_| Arc::clone(&make)),
         place: |_| None,
-        unread_is_lost: false,
+        unread: Unread::Stays,
     });
     let ((out, of_out), (table, of_table)) = (sink("out"), sink("table"));
     let (fresh, continued) = (Arc::clone(commits), Arc::clone(commits));
