@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_journal::{Cursor, Journal};
 use tidemill_operators::api::{
-    JournalledReading, MakeSource, OperatorError, Source, SourcePosition, SourceRead,
+    JournalledReading, MakeSource, OperatorError, Source, SourcePosition, SourceRead, Unread,
 };
 use tidemill_operators::record::EventTime;
 
@@ -64,7 +64,7 @@ pub(crate) fn reading(hub: &Arc<Hub>, patience: Patience, schema: &SchemaRef) ->
     JournalledReading {
         make: Arc::new(make),
         place: |position| position.0.parse().ok(),
-        unread_is_lost: true,
+        unread: Unread::IsLost,
     }
 }
 
