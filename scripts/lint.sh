@@ -25,7 +25,7 @@ else
 fi
 
 title "Builds with fewer features"
-for features in "" cluster formats metrics otlp storage-s3; do
+for features in "" cluster formats metrics otlp storage-s3 streams; do
   cargo clippy --locked --quiet -p tidemill --no-default-features --features "$features" -- -D warnings
   line ok "${features:-none}"
 done

@@ -3,6 +3,8 @@
 #
 #   scripts/test-servers.sh python      a Python with NumPy and pyarrow, into .tidemill/test-python
 #   scripts/test-servers.sh cameras     GStreamer's RTSP server; needs root and Debian's packages
+#   scripts/test-servers.sh mqtt        mosquitto and its clients; the same
+#   scripts/test-servers.sh postgres    PostgreSQL; the same
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case "${1:-}" in
@@ -19,8 +21,17 @@ case "${1:-}" in
     apt-get update -q >/dev/null
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${packages[@]}" >/dev/null
     ;;
+  mqtt | postgres)
+    case "$1" in
+      mqtt) packages=(mosquitto mosquitto-clients) ;;
+      postgres) packages=(postgresql) ;;
+    esac
+    dpkg -s "${packages[@]}" >/dev/null 2>&1 && exit
+    apt-get update -q >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${packages[@]}" >/dev/null
+    ;;
   *)
-    echo "test-servers: write 'python' or 'cameras'" >&2
+    echo "test-servers: write 'python', 'cameras', 'mqtt' or 'postgres'" >&2
     exit 2
     ;;
 esac

@@ -43,7 +43,10 @@ fn registry_with(models: MlKind) -> Registry {
     let mut registry = Registry::builtin();
     registry.register_operator(models);
     tidemill_live::register(&mut registry);
+    #[cfg(feature = "streams")]
     tidemill_mqtt::register(&mut registry);
+    #[cfg(feature = "streams")]
+    tidemill_postgres_sink::register(&mut registry);
     registry.register_operator(PythonKind::default());
     registry
 }

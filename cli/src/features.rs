@@ -61,7 +61,7 @@ pub(crate) const CLUSTER: &Feature = &Feature {
 };
 
 /// All features, by name.
-pub(crate) const FEATURES: [&Feature; 5] = [
+pub(crate) const FEATURES: [&Feature; 6] = [
     CLUSTER,
     &Feature {
         name: "formats",
@@ -85,6 +85,12 @@ pub(crate) const FEATURES: [&Feature; 5] = [
         name: "storage-s3",
         is_here: cfg!(feature = "storage-s3"),
         content: "states in buckets",
+        verbs: &[],
+    },
+    &Feature {
+        name: "streams",
+        is_here: cfg!(feature = "streams"),
+        content: "messages of MQTT brokers and tables of PostgreSQL",
         verbs: &[],
     },
 ];
@@ -187,7 +193,7 @@ mod tests {
     fn features_are_listed_by_name_with_the_verbs_by_name() {
         assert!(FEATURES.is_sorted_by_key(|feature| feature.name));
         assert!(FEATURES.iter().all(|feature| feature.verbs.is_sorted()));
-        assert_eq!(names(&FEATURES), "cluster, formats, metrics, otlp, storage-s3");
+        assert_eq!(names(&FEATURES), "cluster, formats, metrics, otlp, storage-s3, streams");
     }
 
     #[cfg(feature = "cluster")]

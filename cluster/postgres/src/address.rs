@@ -64,8 +64,23 @@ impl Address {
         &self.schema
     }
 
-    /// A new connection.
-    pub(crate) fn connect(&self) -> Result<Client, PostgresError> {
+    /// Whether it has a password.
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
+    /// Returns it with a password.
+    #[must_use]
+    pub fn with_password(mut self, password: &str) -> Self {
+        self.config.password(password);
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or rejects the login or the database.
+    pub fn connect(&self) -> Result<Client, PostgresError> {
         let failed = |error: postgres::Error| {
             let (place, reason) = (self.to_string(), in_words(&error));
             let is_refusal = error.as_db_error().is_some_and(|error| {

@@ -60,8 +60,8 @@ impl PostgresError {
     }
 }
 
-/// The text of a client's error, with the server's message.
-pub(crate) fn in_words(error: &postgres::Error) -> String {
+/// Returns the text of a client's error, with the server's message.
+pub fn in_words(error: &postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => {
             let more = error.detail().or(error.hint()).map(|more| format!(" ({more})")).unwrap_or_default();

@@ -36,5 +36,5 @@ mod schema;
 
 pub use address::{Address, AddressError};
 pub use candidate::{Announcement, Candidate, Leader, Standing, StandsBy};
-pub use error::PostgresError;
+pub use error::{PostgresError, in_words};
 pub use lead::{Change, Lead};

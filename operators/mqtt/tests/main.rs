@@ -3,4 +3,5 @@
 mod broker;
 mod cable;
 mod publisher;
+mod publishing;
 mod subscribing;

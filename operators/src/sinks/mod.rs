@@ -8,6 +8,7 @@ mod journal;
 pub mod jsonl;
 pub(crate) mod lock;
 pub mod log_file;
+pub mod messages;
 pub mod parquet;
 #[cfg(feature = "formats")]
 mod parquet_durable;
