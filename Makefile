@@ -2,7 +2,7 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install demo demo-aicity demo-cluster demo-cluster-aicity image test test-long bench profiles lint book check-aarch64
+.PHONY: help setup install demo demo-aicity demo-cluster demo-cluster-aicity image wheel test test-long bench profiles lint book check-aarch64
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo-cluster-aicity: setup ## demo-aicity on three tiers of containers (needs Do
 
 image: setup ## the container image, from a release build; IMAGE="--dev --ffmpeg" for others
 	@scripts/image.sh $(IMAGE)
+
+wheel: setup ## the wheel for `pip install`, from a release build, in target/wheels; DEV=1 from the development build
+	@scripts/wheel.sh $(if $(DEV),--dev)
 
 test: setup ## format, clippy and all tests
 	@scripts/test.sh

@@ -74,3 +74,16 @@ sheltered() {
     kill -0 "$child" 2>/dev/null || return "$status"
   done
 }
+
+# Builds the command for images and wheels; `program` is it. Where this tree and the fetched crates lie is in no message of the program,
+# as in deploy/images/Dockerfile, so that the same commit gives the same bytes everywhere. In a folder of its own, because these flags
+# have everything built anew. `build_for_release [OPTION OF RUSTC ...]`
+build_for_release() {
+  local crates=${CARGO_HOME:-$HOME/.cargo} target=${CARGO_TARGET_DIR:-target}
+  # What is written in C says where it lies in its own manner.
+  CFLAGS="-ffile-prefix-map=$PWD=. -ffile-prefix-map=$crates=cargo${CFLAGS:+ $CFLAGS}" \
+    RUSTFLAGS="--remap-path-prefix=$PWD=. --remap-path-prefix=$crates=cargo" \
+    cargo rustc --locked --profile image --package tidemill --bin tidemill --target-dir "$target/image" -- "$@"
+  # shellcheck disable=SC2034
+  program=$target/image/image/tidemill
+}

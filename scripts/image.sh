@@ -67,17 +67,7 @@ if [ $how = source ]; then
 else
   target=${CARGO_TARGET_DIR:-target}
   case $how in
-    release)
-      # As in deploy/images/Dockerfile: where this tree and the fetched crates lie is in no message of the program, so that the same commit
-      # gives the same layers everywhere. In a folder of its own, because these flags have everything built anew.
-      crates=${CARGO_HOME:-$HOME/.cargo}
-      # What is written in C says where it lies in its own manner.
-      export CFLAGS="-ffile-prefix-map=$PWD=. -ffile-prefix-map=$crates=cargo${CFLAGS:+ $CFLAGS}"
-      RUSTFLAGS="--remap-path-prefix=$PWD=. --remap-path-prefix=$crates=cargo" \
-        cargo rustc --locked --profile image --package tidemill --bin tidemill --target-dir "$target/image" -- \
-        -C link-arg=-Wl,-z,pack-relative-relocs
-      program=$target/image/image/tidemill
-      ;;
+    release) build_for_release -C link-arg=-Wl,-z,pack-relative-relocs ;;
     dev) cargo build --locked --package tidemill --bin tidemill && program=$target/debug/tidemill ;;
   esac
   [ -x "$program" ] || stop "there is no program $program"

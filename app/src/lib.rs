@@ -44,6 +44,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 mod by_levels;
 mod call_objects;
+pub mod caller;
 pub mod choice;
 pub mod default_plan;
 pub mod delivery;

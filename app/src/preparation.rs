@@ -19,7 +19,6 @@ use tidemill_operators::api::{BoundSource, OperatorError};
 use tidemill_operators::bind::{self, BoundWorkflow, Choice, Part, Unopened};
 use tidemill_operators::kind::Step;
 use tidemill_operators::registry::Registry;
-use tidemill_python::PythonKind;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::kinds::KindTable;
 use tidemill_spec::plan::{Plan, PlanFile, Stage};
@@ -47,7 +46,8 @@ fn registry_with(models: MlKind) -> Registry {
     tidemill_mqtt::register(&mut registry);
     #[cfg(feature = "streams")]
     tidemill_postgres_sink::register(&mut registry);
-    registry.register_operator(PythonKind::default());
+    tidemill_python::register(&mut registry);
+    tidemill_python::wrap(&mut registry);
     registry
 }
 

@@ -29,6 +29,7 @@ use keeping::Kept;
 use outputs::Outputs;
 use std::io::{self, Write};
 use std::path::Path;
+use tidemill_app::caller::Caller;
 use tidemill_app::emulation::Emulated;
 use tidemill_app::engine_failure::{failed, not_started};
 use tidemill_app::failure::{Failure, Kind};
@@ -64,7 +65,9 @@ fn prepared(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Pre
 /// Runs a workflow to its end and reports.
 pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
+    let caller = arguments.caller.as_deref().map(Caller::attach).transpose()?;
     let mut prepared = prepared(arguments, terminal)?;
+    caller.map_or(Ok(()), |caller| caller.check(&prepared.program))?;
     let (slo, rate_of) = levels::settle(&mut prepared, arguments.rate, terminal);
     keeping::check(arguments, &prepared)?;
     processes::check(arguments, &prepared)?;

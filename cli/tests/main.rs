@@ -69,6 +69,7 @@ mod planning;
 mod processes;
 mod profiling;
 mod python;
+mod python_ends;
 mod random_damage;
 mod rates;
 mod reference;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Rows of the source in most tests.
 const ROWS: i64 = 200;
 
-fn interpreter() -> Option<String> {
+pub(crate) fn interpreter() -> Option<String> {
     let named = std::env::var("TIDEMILL_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let version = std::process::Command::new(&named)
         .args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"])

@@ -482,6 +482,10 @@ impl BoundSource {
 
 /// Writes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).
 pub trait Sink: Send {
+    /// Tells the epoch of the rows of the next `write`: for sinks that store it with the rows.
+    fn at_epoch(&mut self, epoch: u64) {
+        let _ = epoch;
+    }
     /// Writes rows (metadata columns included), which become permanent with the next `commit`.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError>;
     /// Commits everything written since the last commit, so that it stays if the slot restarts, and shows it to readers

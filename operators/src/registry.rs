@@ -111,6 +111,16 @@ impl Registry {
         self.sinks.insert(kind.kind(), Arc::new(kind));
     }
 
+    /// Replaces each kind of source and of sink by what these functions make of it.
+    pub fn wrap(
+        &mut self,
+        source: impl Fn(Arc<dyn SourceKind>) -> Arc<dyn SourceKind>,
+        sink: impl Fn(Arc<dyn SinkKind>) -> Arc<dyn SinkKind>,
+    ) {
+        self.sources.values_mut().for_each(|kind| *kind = source(Arc::clone(kind)));
+        self.sinks.values_mut().for_each(|kind| *kind = sink(Arc::clone(kind)));
+    }
+
     /// The operator kind of that name.
     pub fn operator(&self, kind: &str) -> Option<&dyn OperatorKind> {
         self.operators.get(kind).map(AsRef::as_ref)

@@ -42,6 +42,8 @@ pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
                 .with_help("check the path and the permissions"),
         )
     };
+    // Relative paths in it start at the current folder, as those of any file there.
+    let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     let file = std::fs::File::open(path).map_err(|error| unopened(path, &error))?;
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
     if metadata.is_dir() {

@@ -120,6 +120,9 @@ pub(crate) struct RunArguments {
     /// there).
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
+    /// Sources that the program feeds which starts this one, and sinks whose rows it takes: for the package in Python.
+    #[arg(long, value_name = "JSON", hide = true, conflicts_with_all = ["state", "processes", "replay", "epoch_log"])]
+    pub(crate) caller: Option<String>,
 }
 
 impl RunArguments {

@@ -9,8 +9,9 @@
 //! | wrong output | of a record, or of all | dead letter `python_output` |
 //! | end of the process | one record at a time | the record once more alone, then `python_crash` |
 //! | time is up | one record at a time | dead letter `python_timeout` |
+use crate::launch::Launch;
 use crate::options::OnError;
-use crate::process::{Fault, Given, Launch, Process};
+use crate::process::{Fault, Given, Process};
 use crate::protocol::{Rejected, StartError};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
@@ -122,6 +123,19 @@ impl Caller {
         self.process.as_mut().ok_or_else(gone)
     }
 
+    /// Brings back the state before a call that failed, if it can be.
+    pub(crate) fn undo(&mut self, past: &mut dyn Past) {
+        if !past.can_undo() {
+            return;
+        }
+        let undone = self
+            .process(past)
+            .and_then(|process| past.bring_back(process).map_err(|fault| OperatorError::new(detail(&fault))));
+        if undone.is_err() {
+            self.forget();
+        }
+    }
+
     /// Forgets a process that ended.
     pub(crate) fn forget(&mut self) {
         if let Some(process) = self.process.take() {
@@ -152,14 +166,7 @@ impl Caller {
                     self.take(piece, given, &mut pieces, output)?;
                 }
                 Err(Fault::Failed { reason, detail }) => {
-                    if past.can_undo() {
-                        let undone = self.process(past).and_then(|process| {
-                            past.bring_back(process).map_err(|fault| OperatorError::new(self::detail(&fault)))
-                        });
-                        if undone.is_err() {
-                            self.forget();
-                        }
-                    }
+                    self.undo(past);
                     self.failed(piece, &reason, &detail, &mut pieces, output)?;
                 }
                 Err(Fault::Ended { detail, row }) => {

@@ -2,9 +2,11 @@
 use std::path::{Path, PathBuf};
 
 /// Returns the program for the option `python`: a program of `PATH` by its name, a file, or that of a virtual environment.
-/// Paths start at `base`.
+/// Paths start at `base`. Without the option it is that of the program in Python that runs the workflow (`TIDEMILL_PYTHON`), else
+/// `python3`.
 pub(crate) fn find(written: Option<&str>, base: &Path) -> PathBuf {
-    let Some(written) = written else { return PathBuf::from("python3") };
+    let named = || std::env::var_os("TIDEMILL_PYTHON").filter(|name| !name.is_empty());
+    let Some(written) = written else { return named().map_or_else(|| "python3".into(), PathBuf::from) };
     let path = base.join(written);
     if path.is_dir() {
         return path.join("bin/python");

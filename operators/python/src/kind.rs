@@ -15,15 +15,15 @@
 //! assert_eq!(bound.output.to_string(), "{fahrenheit: float64}");
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
-use crate::caller::{Caller, Setup, cannot_start};
+use crate::caller::{Caller, Setup};
 use crate::function::Function;
 use crate::interpreter;
+use crate::launch::Launch;
 use crate::object::Object;
-use crate::options::{Declared, Options, column_type};
-use crate::process::{Greeting, Launch, Process};
-use crate::protocol::StartError;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use crate::options::{Declared, Options};
+use crate::protocol::Role;
+use crate::started::{Started, Starts, are_there, not_started, output_type};
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_operators::api::{
     BoundOperator, Computation, Concurrency, Instance, MakeInstance, OperatorError, Spread,
@@ -32,8 +32,8 @@ use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind, Step};
 use tidemill_operators::record::record_schema;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::{Columns, OperatorFacts};
-use tidemill_spec::span::{Located, SourceFile, Span};
-use tidemill_spec::types::{Column, StreamType};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::StreamType;
 use tidemill_spec::value::Value;
 
 /// Time for a record or batch, if the options do not say it.
@@ -44,30 +44,7 @@ const RESTART: u32 = 3;
 /// The kind `python`; see the crate. Clones share the processes that were started to check steps.
 #[derive(Clone, Default)]
 pub struct PythonKind {
-    started: Arc<Mutex<HashMap<String, Weak<Started>>>>,
-}
-
-/// A step that was started once.
-struct Started {
-    greeting: Greeting,
-    /// Its process, which the first instance takes.
-    first: Arc<Mutex<Option<Process>>>,
-}
-
-impl PythonKind {
-    /// Starts a step to ask what it is, unless that was done for a bound operator that still exists.
-    fn started(&self, launch: &Launch) -> Result<Arc<Started>, StartError> {
-        let key = format!("{launch:?}");
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = started.get(&key).and_then(Weak::upgrade) {
-            return Ok(known);
-        }
-        let process = Process::start(launch)?;
-        let greeting = process.greeting.clone();
-        let new = Arc::new(Started { greeting, first: Arc::new(Mutex::new(Some(process))) });
-        started.insert(key, Arc::downgrade(&new));
-        Ok(new)
-    }
+    starts: Starts,
 }
 
 impl OperatorKind for PythonKind {
@@ -84,7 +61,11 @@ impl OperatorKind for PythonKind {
     }
 
     fn facts(&self) -> OperatorFacts {
-        OperatorFacts { computation: Computation::Inference, reads: &["module"], ..OperatorFacts::DEFAULT }
+        OperatorFacts {
+            computation: Computation::Inference,
+            reads: &["module", "files"],
+            ..OperatorFacts::DEFAULT
+        }
     }
 
     fn facts_of(&self, options: &Value) -> OperatorFacts {
@@ -123,6 +104,7 @@ impl OperatorKind for PythonKind {
                 (output, unopened(context))
             }
             Step::Open => {
+                are_there(context.base, &written.files)?;
                 let launch = Launch {
                     operator: context.id.value.clone(),
                     interpreter: interpreter::find(
@@ -135,13 +117,22 @@ impl OperatorKind for PythonKind {
                     name: target.value.clone(),
                     is_class,
                     batch: written.batch,
+                    role: Role::Step,
+                    parameters: serde_json::Value::Null,
                     input: port.stream.clone(),
                     output: declared.clone(),
                     timeout: written.timeout.as_ref().map_or(TIMEOUT, |it| Duration::from_nanos(it.value.0)),
                 };
-                let started =
-                    self.started(&launch).map_err(|error| not_started(context, &written, &error))?;
-                let output = output_type(context, &written, declared, &started.greeting)?;
+                let started = self
+                    .starts
+                    .start(&launch)
+                    .map_err(|error| not_started(context.id, &written.names(), &error))?;
+                let output = output_type(
+                    context.id,
+                    &written.names(),
+                    (written.output.as_ref(), declared),
+                    &started.greeting,
+                )?;
                 written.check_group(context.id, port, &output)?;
                 (output.clone(), make(launch, &written, output, started))
             }
@@ -208,67 +199,4 @@ fn unknown_types(context: &OperatorContext<'_>, module: &Located<String>) -> Dia
     Diagnostic::error("E0617", text).at(module.span.clone()).with_help(
         "add `output` with the columns and their types, such as `output: {camera: text, score: float64}`",
     )
-}
-
-/// The error for a step that cannot start: at its line of Python, if that is known.
-fn not_started(context: &OperatorContext<'_>, options: &Options, error: &StartError) -> Diagnostic {
-    let place = &options.module.span;
-    let first = cannot_start(context.id, error);
-    let (text, trace) = first.split_once('\n').unwrap_or((&first, ""));
-    let mut found = Diagnostic::error("E0617", text);
-    found = match error.file.as_deref().zip(error.line).and_then(|(file, line)| line_of(file, line)) {
-        Some(span) => found.at(span).with_related(place.clone(), "the step is named here"),
-        None => found.at(place.clone()),
-    };
-    if !trace.is_empty() {
-        return found.with_help(trace.to_owned());
-    }
-    match options.python.as_ref() {
-        None => found.with_help(
-            "install Python 3.9 or newer as `python3`, or name an interpreter or virtual environment with `python`",
-        ),
-        Some(_) => found.with_help("name an interpreter, or the folder of a virtual environment, with `python`"),
-    }
-}
-
-fn line_of(file: &str, line: u64) -> Option<Span> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let before = usize::try_from(line).ok()?.checked_sub(1)?;
-    let start: usize = text.split_inclusive('\n').take(before).map(str::len).sum();
-    let length = text.get(start..)?.lines().next()?.len();
-    let indent = text.get(start..start + length)?.len() - text.get(start..start + length)?.trim_start().len();
-    Some(Span::new(&SourceFile::new(file, text), start + indent, start + length))
-}
-
-/// The columns of the output: of the workflow, or of the annotations; both must agree.
-fn output_type(
-    context: &OperatorContext<'_>,
-    options: &Options,
-    declared: Option<StreamType>,
-    greeting: &Greeting,
-) -> Result<StreamType, Diagnostic> {
-    let annotated = greeting.output.as_ref().and_then(|columns| {
-        let columns = columns.iter().map(|(name, written)| Some(Column::new(name, column_type(written)?)));
-        columns.collect::<Option<Vec<_>>>().map(StreamType::new)
-    });
-    let target = options.function.as_ref().or(options.class.as_ref()).unwrap_or(&options.module);
-    match (declared, annotated) {
-        (Some(declared), Some(annotated)) if declared != annotated => {
-            let text = format!(
-                "the workflow says that `{}` gives {declared}, and its annotation says {annotated}",
-                context.id
-            );
-            let place = options.output.as_ref().and_then(|output| output.0.first());
-            let place = place.map_or_else(|| target.span.clone(), |(name, _)| name.span.clone());
-            let help = "change one of them, or remove `output`: the annotation is enough where Python can be started";
-            Err(Diagnostic::error("E0617", text).at(place).with_help(help))
-        }
-        (Some(output), _) | (None, Some(output)) => Ok(output),
-        (None, None) => {
-            let text = format!("nothing says what columns `{}` gives ({})", context.id, greeting.language);
-            let help = "add `output: {camera: text, score: float64}`, or annotate the result of the function with a \
-                        `typing.TypedDict`";
-            Err(Diagnostic::error("E0617", text).at(target.span.clone()).with_help(help))
-        }
-    }
 }

@@ -17,6 +17,13 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
+    /// The tail of a program whose output is not followed.
+    pub(crate) fn closed() -> Self {
+        let tail = Self::default();
+        tail.close();
+        tail
+    }
+
     fn push(&self, line: &str) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.0.len() == LINES {

@@ -21,7 +21,13 @@ pub(crate) struct Requests {
 impl Requests {
     pub(crate) fn new() -> Result<Self, Errno> {
         let file = memfd_create("tidemill-step-requests", MemfdFlags::CLOEXEC)?;
-        Ok(Self { file, size: 0, used: Vec::new() })
+        Self::of(file)
+    }
+
+    /// Uses a file of another program.
+    pub(crate) fn of(file: OwnedFd) -> Result<Self, Errno> {
+        let size = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        Ok(Self { file, size, used: Vec::new() })
     }
 
     /// Writes buffers for a call; returns the part that they are in, which begins at a page, and their places. The part stays

@@ -1,6 +1,7 @@
 //! An object with a state. The engine applies complete epochs in a fixed order and keeps snapshots; within a run, an object
 //! whose process died is brought back by its last snapshot and the calls since.
 use crate::caller::{Caller, Past, detail};
+use crate::options::OnError;
 use crate::process::{Fault, Given, Process};
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
 use serde::{Deserialize, Serialize};
@@ -234,9 +235,24 @@ impl Stateful for Object {
                     }
                     break given;
                 }
-                Err(fault @ Fault::Failed { .. }) => {
-                    let text = format!("`advance` failed: {}", detail(&fault));
-                    return Err(OperatorError::new(text));
+                Err(Fault::Failed { reason, detail }) => {
+                    tries += 1;
+                    match caller.setup.on_error {
+                        OnError::Stop => {
+                            return Err(OperatorError::new(format!("`advance` failed: {detail}")));
+                        }
+                        OnError::Retry if tries <= caller.setup.restart => caller.undo(kept),
+                        OnError::Retry | OnError::DeadLetter => {
+                            output.dead_letters.push(DeadLetter {
+                                id: None,
+                                time: Some(time),
+                                reason: reason.into(),
+                                detail: format!("`advance` failed: {detail}"),
+                                values: Default::default(),
+                            });
+                            return Ok(());
+                        }
+                    }
                 }
                 Err(fault) => {
                     caller.forget();

@@ -1,4 +1,5 @@
 //! Options of the kind, and the names of types in them.
+use crate::started::Names;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tidemill_operators::kind::InputPort;
@@ -27,6 +28,9 @@ pub(crate) enum OnError {
 pub(crate) struct Options {
     /// A file in Python, relative to the workflow file, or the name of a module.
     pub(crate) module: Located<String>,
+    /// Further files and folders that the module needs, relative to the workflow file: they go to the workers of a cluster with it.
+    #[serde(default)]
+    pub(crate) files: Vec<Located<String>>,
     /// Name of a function of the module: it gets one record, or a batch, and keeps nothing.
     #[serde(default)]
     pub(crate) function: Option<Located<String>>,
@@ -166,6 +170,12 @@ pub(crate) fn column_type(name: &str) -> Option<ColumnType> {
 }
 
 impl Options {
+    /// The options that name the code.
+    pub(crate) fn names(&self) -> Names<'_> {
+        let target = self.function.as_ref().or(self.class.as_ref()).unwrap_or(&self.module);
+        Names { module: &self.module, target, python: self.python.as_ref() }
+    }
+
     /// Name of the function or class, and whether it is a class.
     ///
     /// # Errors

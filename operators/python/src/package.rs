@@ -8,6 +8,10 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("tidemill/_output.py", include_str!("../python/tidemill/_output.py")),
     ("tidemill/_declared.py", include_str!("../python/tidemill/_declared.py")),
     ("tidemill/_step.py", include_str!("../python/tidemill/_step.py")),
+    ("tidemill/_channel.py", include_str!("../python/tidemill/_channel.py")),
+    ("tidemill/_feed.py", include_str!("../python/tidemill/_feed.py")),
+    ("tidemill/_source.py", include_str!("../python/tidemill/_source.py")),
+    ("tidemill/_sink.py", include_str!("../python/tidemill/_sink.py")),
     ("tidemill/_runner.py", include_str!("../python/tidemill/_runner.py")),
     ("tidemill/testing.py", include_str!("../python/tidemill/testing.py")),
 ];

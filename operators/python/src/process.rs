@@ -1,24 +1,27 @@
-//! One process of a step: started, greeted, called, ended.
+//! One process of a step, source or sink: started, greeted, called, ended. The program that started this one can be the other
+//! side too: see [`Process::attach`].
 use crate::columns;
+use crate::launch::{Ends, Greeting, Launch};
 use crate::log::{Tail, follow};
 use crate::memory::{Requests, Results};
 use crate::package::{FILES, START};
 use crate::protocol::{
     self, Answer, Failed, HEAD, Head, Hello, Place, Ready, Rejected, StartError, VERSION, kind, message,
 };
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow_buffer::Buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read as _, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_operators::record::{METADATA_COLUMNS, TIME};
+use tidemill_operators::record::{ID, METADATA_COLUMNS, TIME};
 use tidemill_spec::types::{ColumnType, StreamType};
 
 /// How often the life of a process is checked while it computes.
@@ -27,33 +30,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Least time for the start: modules for machine learning take long to import.
 const LEAST_START: Duration = Duration::from_secs(120);
-
-/// All that is needed to start a process of a step.
-#[derive(Debug, Clone)]
-pub(crate) struct Launch {
-    pub(crate) operator: String,
-    pub(crate) interpreter: PathBuf,
-    /// Arguments of another program than Python, for tests of the protocol.
-    pub(crate) arguments: Option<Vec<String>>,
-    pub(crate) folder: PathBuf,
-    pub(crate) module: String,
-    pub(crate) name: String,
-    pub(crate) is_class: bool,
-    pub(crate) batch: bool,
-    pub(crate) input: StreamType,
-    pub(crate) output: Option<StreamType>,
-    pub(crate) timeout: Duration,
-}
-
-/// What a step said of itself.
-#[derive(Debug, Clone)]
-pub(crate) struct Greeting {
-    pub(crate) language: String,
-    /// The columns that it declares itself: names and types.
-    pub(crate) output: Option<Vec<(String, String)>>,
-    pub(crate) has_state: bool,
-    pub(crate) has_advance: bool,
-}
 
 /// Why a call gave no rows.
 #[derive(Debug)]
@@ -74,13 +50,28 @@ pub(crate) struct Given {
     pub(crate) rejected: Vec<Rejected>,
 }
 
-/// A running process of a step.
-pub(crate) struct Process {
+/// Records that a source gave.
+pub(crate) struct Read {
+    pub(crate) given: Given,
+    /// Whether more records would have required waiting.
+    pub(crate) has_caught_up: bool,
+    /// The position of the next record, in JSON; empty if the source states none.
+    pub(crate) position: String,
+}
+
+/// A process that this one started.
+struct Started {
     child: Child,
     /// Becomes readable when the process has ended.
     life: OwnedFd,
     /// Whether it was waited for: its number may belong to another process.
     is_over: bool,
+}
+
+/// A running process of a step.
+pub(crate) struct Process {
+    /// `None`: the program that started this one.
+    started: Option<Started>,
     control: UnixStream,
     requests: Requests,
     results: Results,
@@ -135,10 +126,39 @@ impl Process {
                     None => Ok(()),
                 }
             });
-        let mut process = Self {
-            child,
-            life,
-            is_over: false,
+        let started = Started { child, life, is_over: false };
+        let mut process = Self::over(Some(started), control, (requests, results), launch, tail);
+        logs.map_err(system("no thread for the output"))?;
+        process.greet(launch)?;
+        process.timeout = launch.timeout;
+        Ok(process)
+    }
+
+    /// Greets the program that started this one, over descriptors that it inherited: it gives the records of a source or takes
+    /// those of a sink, and may take any time.
+    ///
+    /// # Errors
+    /// It is gone, or does not speak the protocol.
+    pub(crate) fn attach(ends: Ends, launch: &Launch) -> Result<Self, StartError> {
+        let memory = |error: rustix::io::Errno| plain(format!("no shared memory: {error}"));
+        let requests = Requests::of(ends.requests).map_err(memory)?;
+        let tail = Arc::new(Tail::closed());
+        let files = (requests, Results { file: ends.results });
+        let mut process = Self::over(None, ends.control, files, launch, tail);
+        process.timeout = Duration::MAX;
+        process.greet(launch)?;
+        Ok(process)
+    }
+
+    fn over(
+        started: Option<Started>,
+        control: UnixStream,
+        (requests, results): (Requests, Results),
+        launch: &Launch,
+        tail: Arc<Tail>,
+    ) -> Self {
+        Self {
+            started,
             control,
             requests,
             results,
@@ -149,17 +169,8 @@ impl Process {
             input: launch.input.columns.iter().map(|column| column.column_type.clone()).collect(),
             output: Vec::new(),
             processor_time: Duration::ZERO,
-            greeting: Greeting {
-                language: String::new(),
-                output: None,
-                has_state: false,
-                has_advance: false,
-            },
-        };
-        logs.map_err(system("no thread for the output"))?;
-        process.greet(launch)?;
-        process.timeout = launch.timeout;
-        Ok(process)
+            greeting: Greeting::default(),
+        }
     }
 
     fn greet(&mut self, launch: &Launch) -> Result<(), StartError> {
@@ -172,6 +183,8 @@ impl Process {
             name: &launch.name,
             is_class: launch.is_class,
             batch: launch.batch,
+            role: launch.role,
+            arguments: &launch.parameters,
             input: names(&launch.input),
             output: launch.output.as_ref().map(names),
             package: FILES.iter().copied().collect(),
@@ -197,6 +210,9 @@ impl Process {
             output: ready.output,
             has_state: ready.has_state,
             has_advance: ready.has_advance,
+            has_position: ready.has_position,
+            has_commit: ready.has_commit,
+            committed: ready.committed,
         };
         Ok(())
     }
@@ -213,11 +229,26 @@ impl Process {
 
     /// Has the step compute the payload of a batch.
     pub(crate) fn batch(&mut self, batch: &RecordBatch) -> Result<Given, Fault> {
+        self.call_with(batch, None)
+    }
+
+    /// Has the sink take the payload of a batch, with the identities of its records.
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), Fault> {
+        let ids = batch.column(ID).as_fixed_size_binary();
+        let ids: ArrayRef = Arc::new(BinaryArray::from_iter_values(ids.iter().flatten()));
+        self.call_with(batch, Some(&ids)).map(drop)
+    }
+
+    fn call_with(&mut self, batch: &RecordBatch, ids: Option<&ArrayRef>) -> Result<Given, Fault> {
         let number = self.number + 1;
         let time = (batch.column(TIME), &ColumnType::Int64);
         let payload = batch.columns()[METADATA_COLUMNS..].iter().zip(&self.input);
-        let sent: Option<Vec<_>> =
-            payload.chain([time]).map(|(array, column_type)| columns::sent(array, column_type)).collect();
+        let ids = ids.map(|ids| (ids, &ColumnType::Audio));
+        let sent: Option<Vec<_>> = payload
+            .chain([time])
+            .chain(ids)
+            .map(|(array, column_type)| columns::sent(array, column_type))
+            .collect();
         let Some(mut sent) = sent else {
             let detail = "the column types of a batch differ from the bound ones".to_owned();
             return Err(Fault::Failed { reason: "python_output".to_owned(), detail });
@@ -247,6 +278,63 @@ impl Process {
         let body = watermark.to_le_bytes();
         let (found, body) = self.exchange(kind::ADVANCE, &body, &[kind::RESULT, kind::FAILED])?;
         self.given(found, &body, None)
+    }
+
+    /// Asks a source for records: `Some` with none of them if none came in this time, `None` at its end.
+    pub(crate) fn read(&mut self, rows: u64, bytes: u64, wait: Duration) -> Result<Option<Read>, Fault> {
+        let mut body = Vec::with_capacity(24);
+        for field in [rows, bytes, wait.as_millis() as u64] {
+            body.extend(field.to_le_bytes());
+        }
+        let answers = [kind::RESULT, kind::FAILED, kind::OVER];
+        let (found, body) = self.exchange(kind::READ, &body, &answers)?;
+        match found {
+            kind::OVER => Ok(None),
+            kind::FAILED => Err(self.failed(&body)),
+            _ => {
+                let Some(answer) = Answer::read(&body) else {
+                    return Err(self.broken("its answer is cut off"));
+                };
+                self.processor_time = Duration::from_nanos(answer.processor_time);
+                let (has_caught_up, position) = (answer.has_caught_up, answer.position.clone());
+                let records = answer.rows.saturating_add(answer.rejected.len() as u64);
+                let given = usize::try_from(records)
+                    .map_err(|error| error.to_string())
+                    .and_then(|records| self.checked(answer, Some(records)))
+                    .map_err(|finding| self.broken(&finding))?;
+                Ok(Some(Read { given, has_caught_up, position }))
+            }
+        }
+    }
+
+    /// Has a source continue at a position, before its first record.
+    pub(crate) fn seek(&mut self, position: &str) -> Result<(), Fault> {
+        self.order(kind::SEEK, position.as_bytes())
+    }
+
+    /// Tells a sink that all rows so far are complete.
+    pub(crate) fn commit(&mut self, epoch: u64) -> Result<(), Fault> {
+        self.order(kind::COMMIT, &epoch.to_le_bytes())
+    }
+
+    /// Has a sink close what it opened.
+    pub(crate) fn close(&mut self) -> Result<(), Fault> {
+        self.order(kind::CLOSE, &[])
+    }
+
+    fn order(&mut self, kind: u32, body: &[u8]) -> Result<(), Fault> {
+        let (found, body) = self.exchange(kind, body, &[kind::DONE, kind::FAILED])?;
+        if found == kind::FAILED { Err(self.failed(&body)) } else { Ok(()) }
+    }
+
+    /// Returns the socket, for a thread that ends a call that waits.
+    pub(crate) fn control(&self) -> std::io::Result<UnixStream> {
+        self.control.try_clone()
+    }
+
+    /// Has Python write where it is, then ends the process.
+    pub(crate) fn hangs(&mut self) -> Fault {
+        self.timed_out()
     }
 
     /// Has the step write its state.
@@ -401,7 +489,7 @@ impl Process {
     fn timed_out(&mut self) -> Fault {
         let row = self.row();
         // Has the interpreter write where it is, if it is Python.
-        if let Some(pid) = pid(&self.child).filter(|_| !self.is_over && !self.greeting.language.is_empty()) {
+        if let Some(pid) = self.pid().filter(|_| !self.greeting.language.is_empty()) {
             let _ = kill_process(pid, Signal::USR2);
             self.tail.last(LOOK);
         }
@@ -424,28 +512,45 @@ impl Process {
         }
     }
 
+    /// Its number, until it was waited for.
+    fn pid(&self) -> Option<Pid> {
+        self.started.as_ref().filter(|started| !started.is_over).and_then(|started| pid(&started.child))
+    }
+
     /// Kills the process and those that it started; says how it ended.
     fn end(&mut self) -> String {
         // Only a child that was not waited for still has its number.
-        if let Some(pid) = pid(&self.child).filter(|_| !self.is_over) {
+        if let Some(pid) = self.pid() {
             let _ = kill_process_group(pid, Signal::KILL);
         }
-        self.is_over = true;
-        self.child.wait().map_or_else(|error| error.to_string(), |status| described(&status))
+        match &mut self.started {
+            None => {
+                let _ = self.control.shutdown(Shutdown::Both);
+                "a closed connection".to_owned()
+            }
+            Some(started) => {
+                started.is_over = true;
+                started.child.wait().map_or_else(|error| error.to_string(), |status| described(&status))
+            }
+        }
     }
 
     fn ends_within(&self, time: Duration) -> bool {
+        let Some(started) = &self.started else { return false };
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        poll(&mut [PollFd::new(&self.life, PollFlags::IN)], Some(&time)).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::new(&started.life, PollFlags::IN)], Some(&time)).is_ok_and(|ready| ready > 0)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.is_over {
+        if self.started.as_ref().is_some_and(|started| started.is_over) {
             return;
         }
         let goodbye = self.control.write_all(&message(kind::END, self.number, &[]));
+        if self.started.is_none() {
+            return;
+        }
         if goodbye.is_err() || !self.ends_within(PATIENCE) {
             tracing::debug!(operator = self.operator, "a step does not end by itself, and is killed");
         }
@@ -458,7 +563,7 @@ fn pid(child: &Child) -> Option<Pid> {
 }
 
 fn plain(message: String) -> StartError {
-    StartError { message, traceback: String::new(), file: None, line: None }
+    StartError { message, traceback: String::new(), file: None, line: None, names: Vec::new() }
 }
 
 fn duplicate(file: &OwnedFd) -> Result<OwnedFd, StartError> {

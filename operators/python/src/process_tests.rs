@@ -1,12 +1,13 @@
 //! Processes against real interpreters: python3 (or TIDEMILL_TEST_PYTHON), with NumPy and pyarrow where they are installed,
 //! and a step in C.
 use super::*;
+use crate::protocol::Role;
 use arrow_array::builder::{BinaryBuilder, FixedSizeListBuilder, Float32Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use arrow_schema::Field;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tidemill_operators::record::{first_records, payload_schema};
 use tidemill_spec::types::{Column, ElementType};
@@ -48,6 +49,8 @@ fn launch(
         name: "step".into(),
         is_class: false,
         batch: false,
+        role: Role::Step,
+        parameters: serde_json::Value::Null,
         input: input.clone(),
         output: Some(output.clone()),
         timeout: Duration::from_secs(30),
@@ -205,7 +208,7 @@ fn a_process_ends_with_its_owner() {
     let mut process =
         started(&launch(python, &folder, "def step(record): return record\n", &stream, &stream));
     process.batch(&batch).unwrap();
-    let pid = pid(&process.child).unwrap();
+    let pid = process.pid().unwrap();
     assert!(rustix::process::test_kill_process(pid).is_ok());
     drop(process);
     assert!(rustix::process::test_kill_process(pid).is_err(), "it was waited for");

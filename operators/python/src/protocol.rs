@@ -24,11 +24,25 @@ pub(crate) mod kind {
     pub(crate) const SNAPSHOT: u32 = 4;
     pub(crate) const RESTORE: u32 = 5;
     pub(crate) const END: u32 = 6;
+    pub(crate) const READ: u32 = 7;
+    pub(crate) const SEEK: u32 = 8;
+    pub(crate) const COMMIT: u32 = 9;
+    pub(crate) const CLOSE: u32 = 10;
     pub(crate) const READY: u32 = 16;
     pub(crate) const RESULT: u32 = 17;
     pub(crate) const FAILED: u32 = 18;
     pub(crate) const STATE: u32 = 19;
     pub(crate) const DONE: u32 = 20;
+    pub(crate) const OVER: u32 = 21;
+}
+
+/// What the other side is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    Step,
+    Source,
+    Sink,
 }
 
 /// The greeting of the engine, in JSON.
@@ -43,6 +57,9 @@ pub(crate) struct Hello<'a> {
     pub(crate) name: &'a str,
     pub(crate) is_class: bool,
     pub(crate) batch: bool,
+    pub(crate) role: Role,
+    /// Keyword arguments of the function or class.
+    pub(crate) arguments: &'a serde_json::Value,
     /// Names and types.
     pub(crate) input: Vec<(String, String)>,
     /// Names and types, if the workflow declares them.
@@ -83,6 +100,12 @@ pub(crate) struct Ready {
     pub(crate) has_state: bool,
     #[serde(default)]
     pub(crate) has_advance: bool,
+    #[serde(default)]
+    pub(crate) has_position: bool,
+    #[serde(default)]
+    pub(crate) has_commit: bool,
+    #[serde(default)]
+    pub(crate) committed: Option<u64>,
 }
 
 /// Why a step cannot start.
@@ -95,6 +118,9 @@ pub(crate) struct StartError {
     pub(crate) file: Option<String>,
     #[serde(default)]
     pub(crate) line: Option<u64>,
+    /// Names of the module, if it lacks the wanted one.
+    #[serde(default)]
+    pub(crate) names: Vec<String>,
 }
 
 /// A record that a step rejected.
@@ -220,6 +246,10 @@ pub(crate) struct Answer {
     /// Earlier calls whose memory no array shows any more.
     pub(crate) freed: Vec<u64>,
     pub(crate) rejected: Vec<Rejected>,
+    /// Of a source: whether more records would have required waiting.
+    pub(crate) has_caught_up: bool,
+    /// Of a source: the position of the next record, in JSON.
+    pub(crate) position: String,
 }
 
 impl Answer {
@@ -237,6 +267,7 @@ impl Answer {
             [] => Vec::new(),
             text => serde_json::from_slice(text).ok()?,
         };
+        let position = String::from_utf8(fields.0.to_vec()).ok()?;
         let is_one_for_one = flags & 1 != 0;
         Some(Self {
             rows,
@@ -247,6 +278,8 @@ impl Answer {
             columns,
             freed,
             rejected,
+            has_caught_up: flags & 4 != 0,
+            position,
         })
     }
 }

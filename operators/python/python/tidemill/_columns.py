@@ -1,16 +1,24 @@
 """Columns and records as a step sees them: views of shared memory, without a copy of the data."""
 
 import struct
+import typing
 from collections.abc import Mapping, Sequence
 
 from ._types import TensorType
+
+if typing.TYPE_CHECKING:
+    import numpy
+    import pyarrow
+
+Values = typing.List[typing.Any]
 
 
 class Lease:
     """The memory of one call. Views that are left are released at its end, so that nobody reads what comes later there."""
 
-    def __init__(self, mapped=None, start: int = 0):
-        self.mapped, self.start, self.views = mapped, start, []
+    def __init__(self, mapped: typing.Any = None, start: int = 0) -> None:
+        self.mapped, self.start = mapped, start
+        self.views: typing.List[memoryview] = []
         self.memory = memoryview(b"" if mapped is None else mapped)
 
     def view(self, offset: int, length: int) -> memoryview:
@@ -41,11 +49,12 @@ class Image:
 
     __slots__ = ("data", "_header")
 
-    def __init__(self, data):
-        self.data, self._header = data, None
+    def __init__(self, data: typing.Any) -> None:
+        self.data = data
+        self._header: typing.Optional[typing.Tuple[int, int, int]] = None
 
     @classmethod
-    def of(cls, array) -> "Image":
+    def of(cls, array: typing.Any) -> "Image":
         """Makes a raw picture of a NumPy array of uint8: height x width x 3, or height x width."""
         return cls(b"".join(bytes(piece) for piece in raw_pieces(array)))
 
@@ -56,7 +65,7 @@ class Image:
             return "ppm"
         return "jpeg" if start[:2] == b"\xff\xd8" else "png" if start == b"\x89PNG" else "unknown"
 
-    def header(self):
+    def header(self) -> typing.Tuple[int, int, int]:
         """Returns width, height and the start of the pixels of a raw picture."""
         if self._header is None:
             self._header = raw_header(self.data)
@@ -64,20 +73,20 @@ class Image:
 
     @property
     def width(self) -> int:
-        return self.header()[0] if self.format == "ppm" else self.array.shape[1]
+        return self.header()[0] if self.format == "ppm" else int(self.array.shape[1])
 
     @property
     def height(self) -> int:
-        return self.header()[1] if self.format == "ppm" else self.array.shape[0]
+        return self.header()[1] if self.format == "ppm" else int(self.array.shape[0])
 
     @property
-    def pixels(self):
+    def pixels(self) -> memoryview:
         """The bytes of a raw picture, red, green and blue by turns, without a copy."""
         width, height, start = self.header()
         return memoryview(self.data)[start:start + width * height * 3]
 
     @property
-    def array(self):
+    def array(self) -> "numpy.ndarray[typing.Any, typing.Any]":
         """The picture as a NumPy array, height x width x 3. That of a raw picture shows the shared memory: copy it to change it."""
         import numpy
         if self.format == "ppm":
@@ -85,14 +94,14 @@ class Image:
             flat = numpy.frombuffer(self.data, numpy.uint8, width * height * 3, start)
             return flat.reshape(height, width, 3)
         try:
-            from PIL import Image as Pillow
+            from PIL import Image as Pillow  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             raise ImportError(f"this picture is compressed ({self.format}): install Pillow to decode it (pip install pillow), "
                               "or put a source or step before that sends raw pictures") from None
         import io
         return numpy.asarray(Pillow.open(io.BytesIO(self.data)).convert("RGB"))
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
         array = self.array
         return array if dtype is None else array.astype(dtype)
 
@@ -103,10 +112,11 @@ class Image:
         return f"<tidemill.Image {self.format}, {len(self.data)} bytes>"
 
 
-def raw_header(data):
+def raw_header(data: typing.Any) -> typing.Tuple[int, int, int]:
     """Reads the header of a binary PPM: width, height, start of the pixels."""
     head = bytes(data[:256])
-    numbers, at = [], 2
+    numbers: typing.List[int] = []
+    at = 2
     while head[:2] == b"P6" and len(numbers) < 3 and at < len(head):
         if head[at:at + 1].isspace():
             at += 1
@@ -128,7 +138,7 @@ def raw_header(data):
     return width, height, start
 
 
-def raw_pieces(array):
+def raw_pieces(array: typing.Any) -> typing.Tuple[bytes, memoryview]:
     """Returns header and pixels of an array of uint8, height x width x 3 or height x width, as a raw picture."""
     import numpy
     if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3)):
@@ -140,19 +150,20 @@ def raw_pieces(array):
     return b"P6\n%d %d\n255\n" % (array.shape[1], array.shape[0]), memoryview(array).cast("B")
 
 
-class Column(Sequence):
+class Column(Sequence):  # type: ignore[type-arg]
     """The values of one column. `column[i]` is a plain value; `numpy()` and `arrow()` show the memory without a copy."""
 
     __slots__ = ("name", "type", "null_count", "buffers", "_length", "_offset", "_lease")
 
-    def __init__(self, name, type, length, null_count, buffers, lease, offset=0):
+    def __init__(self, name: str, type: typing.Any, length: int, null_count: int, buffers: typing.Any, lease: Lease,
+                 offset: int = 0) -> None:
         self.name, self.type, self.null_count, self.buffers = name, type, null_count, buffers
         self._length, self._offset, self._lease = length, offset, lease
 
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: typing.Any) -> typing.Any:
         if isinstance(at, slice):
             return self.list()[at]
         if not -self._length <= at < self._length:
@@ -160,7 +171,7 @@ class Column(Sequence):
         at = at + self._length if at < 0 else at
         return self.slice(at, 1).list()[0]
 
-    def __iter__(self):
+    def __iter__(self) -> typing.Iterator[typing.Any]:
         return iter(self.list())
 
     def slice(self, start: int, length: int) -> "Column":
@@ -171,20 +182,20 @@ class Column(Sequence):
             part.null_count = length - sum(part.valid())
         return part
 
-    def valid(self) -> list:
+    def valid(self) -> typing.List[bool]:
         """Returns for each row whether it has a value."""
         if not self.null_count or self.buffers[0] is None:
             return [True] * self._length
         return bits(self.buffers[0], self._offset, self._length)
 
-    def list(self) -> list:
+    def list(self) -> Values:
         """Returns the values as plain Python values; None where there is none."""
         values = self._values()
         if self.null_count:
             return [value if valid else None for value, valid in zip(values, self.valid())]
         return list(values)
 
-    def _values(self) -> list:
+    def _values(self) -> typing.Any:
         start, end = self._offset, self._offset + self._length
         kind, (_, first, second) = self.type, self.buffers
         if kind == "int64" or kind == "float64":
@@ -200,7 +211,7 @@ class Column(Sequence):
         views = [self._lease.keep(second[a:b]) for a, b in pairs]
         return [Image(view) for view in views] if kind == "image" else views
 
-    def _tensor(self, at: int):
+    def _tensor(self, at: int) -> typing.Any:
         kind, bytes_each = self.type, self.type.size * self.type.width
         view = self._lease.keep(self.buffers[1][at * bytes_each:(at + 1) * bytes_each])
         try:
@@ -209,7 +220,7 @@ class Column(Sequence):
             return nested(list(struct.unpack(f"={kind.size}{kind.letter}", view)), kind.shape)
         return numpy.frombuffer(view, kind.letter).reshape(kind.shape)
 
-    def numpy(self):
+    def numpy(self) -> "numpy.ndarray[typing.Any, typing.Any]":  # type: ignore[valid-type,unused-ignore]
         """Returns a NumPy array: numbers and tensors without a copy, texts, pictures and sounds as objects.
 
         Empty values of a float64 column become NaN, in a copy; those of other numbers are an error.
@@ -233,7 +244,7 @@ class Column(Sequence):
         flat = numpy.frombuffer(self.buffers[1], kind.letter, count * kind.size, start * kind.size * kind.width)
         return flat.reshape((count, *kind.shape))
 
-    def arrow(self):
+    def arrow(self) -> typing.Any:
         """Returns a `pyarrow.Array` of this memory."""
         import pyarrow
         whole = [None if buffer is None else pyarrow.py_buffer(buffer) for buffer in self.buffers]
@@ -252,7 +263,7 @@ class Column(Sequence):
         return f"<tidemill.Column {self.name}: {self.type}, {self._length} rows>"
 
 
-def arrow_type(kind):
+def arrow_type(kind: typing.Any) -> typing.Any:
     """Returns the pyarrow type of a column."""
     import pyarrow
     if isinstance(kind, TensorType):
@@ -263,31 +274,36 @@ def arrow_type(kind):
             "image": pyarrow.binary(), "audio": pyarrow.binary()}[kind]
 
 
-def bits(buffer, offset: int, length: int) -> list:
+def bits(buffer: typing.Any, offset: int, length: int) -> typing.List[bool]:
     """Returns the bits of a bitmap, least significant first."""
     whole = int.from_bytes(buffer[offset // 8:(offset + length + 7) // 8], "little") >> (offset % 8)
     return [digit == "1" for digit in format(whole | 1 << length, "b")[:0:-1]][:length]
 
 
-def nested(flat: list, shape: tuple):
+def nested(flat: typing.Any, shape: typing.Tuple[int, ...]) -> typing.Any:
     """Returns a flat list as nested lists of this shape."""
     for side in reversed(shape[1:]):
         flat = [flat[at:at + side] for at in range(0, len(flat), side)] if side else flat
     return flat if shape else flat[0]
 
 
-class Record(dict):
-    """One record: its values by column. `time` is its event time in microseconds since 1970."""
+class Record(typing.Dict[str, typing.Any]):
+    """One record: its values by column. `time` is its event time in microseconds since 1970.
+
+    In a sink, `id` is its identity, which is the same after a repetition.
+    """
 
     time: int = 0
+    id: bytes = b""
+    sink: str = ""
 
 
-class Batch(Mapping):
+class Batch(Mapping):  # type: ignore[type-arg]
     """Many records, by column: `batch["score"]`; `len(batch)` is the number of columns, `batch.rows` that of records."""
 
-    def __init__(self, columns, rows: int, times):
+    def __init__(self, columns: typing.Iterable[Column], rows: int, times: Column, ids: typing.Optional[Column] = None) -> None:
         self._columns = {column.name: column for column in columns}
-        self.rows, self.times = rows, times
+        self.rows, self.times, self.ids, self.sink = rows, times, ids, ""
 
     def __getitem__(self, name: str) -> Column:
         try:
@@ -295,7 +311,7 @@ class Batch(Mapping):
         except KeyError:
             raise KeyError(f"no column `{name}`; columns: {', '.join(self._columns)}") from None
 
-    def __iter__(self):
+    def __iter__(self) -> typing.Iterator[str]:
         return iter(self._columns)
 
     def __len__(self) -> int:
@@ -304,22 +320,26 @@ class Batch(Mapping):
     def slice(self, start: int, length: int) -> "Batch":
         """Returns some records, without a copy."""
         columns = [column.slice(start, length) for column in self._columns.values()]
-        return Batch(columns, max(0, min(length, self.rows - start)), self.times.slice(start, length))
+        ids = None if self.ids is None else self.ids.slice(start, length)
+        return Batch(columns, max(0, min(length, self.rows - start)), self.times.slice(start, length), ids)
 
-    def records(self):
+    def records(self) -> typing.Iterator[Record]:
         """Yields the records one by one."""
         names, lists = list(self._columns), [column.list() for column in self._columns.values()]
-        for at, time in enumerate(self.times.list()):
-            record = Record(zip(names, (values[at] for values in lists)))
+        ids = None if self.ids is None else self.ids.list()
+        for at, (time, values) in enumerate(zip(self.times.list(), zip(*lists) if lists else [()] * self.rows)):
+            record = Record(zip(names, values))
             record.time = time
+            if ids is not None:
+                record.id = bytes(ids[at])
             yield record
 
-    def arrow(self):
+    def arrow(self) -> "pyarrow.RecordBatch":
         """Returns a `pyarrow.RecordBatch` of this memory."""
         import pyarrow
         return pyarrow.RecordBatch.from_arrays([column.arrow() for column in self._columns.values()], list(self._columns))
 
-    def numpy(self) -> dict:
+    def numpy(self) -> typing.Dict[str, typing.Any]:
         """Returns the columns as NumPy arrays."""
         return {name: column.numpy() for name, column in self._columns.items()}
 

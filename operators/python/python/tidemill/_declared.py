@@ -36,6 +36,15 @@ def of(function, batch: bool) -> Declared:
     return Declared(form, _columns(_given(hints.get("return"))), _columns(wanted) if form == "record" else None)
 
 
+def of_source(function, batch: bool):
+    """Reads the annotation of a function that yields: the types by column, None where nothing is declared, and whether it yields
+    batches."""
+    hint = typing.get_type_hints(function).get("return")
+    arguments = typing.get_args(hint)
+    inner = arguments[0] if arguments else hint
+    return _columns(_given(hint)), batch or _form(inner) != "record"
+
+
 def _form(wanted) -> str:
     if wanted is Batch:
         return "batch"

@@ -3,6 +3,7 @@
 import dataclasses
 import struct
 from array import array
+from itertools import accumulate
 from numbers import Integral, Real
 
 from ._columns import Batch, Column, Image, arrow_type, bits, raw_pieces
@@ -40,16 +41,18 @@ class Buffers:
 def of_values(name: str, kind, values) -> Buffers:
     """Converts plain values; None is an empty one."""
     values = values if isinstance(values, (list, tuple)) else list(values)
-    nulls = [value is None for value in values]
-    null_count = sum(nulls)
-    validity = pack([not null for null in nulls]) if null_count else None
+    kinds = set(map(type, values))
+    null_count = sum(value is None for value in values) if type(None) in kinds else 0
+    validity = pack([value is not None for value in values]) if null_count else None
     if isinstance(kind, TensorType):
         empty = bytes(kind.size * kind.width)
         pieces = [empty if value is None else tensor(name, kind, value, at) for at, value in enumerate(values)]
         return Buffers(len(values), null_count, validity, pieces)
     if kind in ("int64", "float64", "bool"):
-        filled = _numbers(name, kind, values)
+        filled = _numbers(name, kind, values, kinds)
         return Buffers(len(values), null_count, validity, [filled])
+    if kind == "text" and kinds == {str}:
+        return _texts(name, values)
     pieces, ends = [], array("i", [0])
     end = 0
     for at, value in enumerate(values):
@@ -63,9 +66,20 @@ def of_values(name: str, kind, values) -> Buffers:
     return Buffers(len(values), null_count, validity, [ends], pieces)
 
 
-def _numbers(name: str, kind: str, values):
+def _texts(name: str, values) -> Buffers:
+    """Converts texts without an empty one."""
+    try:
+        pieces = [value.encode() for value in values]
+    except UnicodeEncodeError:
+        pieces = [_text(name, value, at) for at, value in enumerate(values)]
+    ends = array("q", accumulate(map(len, pieces), initial=0))
+    if ends[-1] > 0x7FFFFFFF:
+        raise OutputError(f"the column `{name}` has more than 2 GiB in one batch: give fewer records at once")
+    return Buffers(len(values), 0, None, [array("i", ends)], [b"".join(pieces)])
+
+
+def _numbers(name: str, kind: str, values, kinds):
     expected = {"int64": int, "float64": float, "bool": bool}[kind]
-    kinds = set(map(type, values))
     if not kinds <= {expected}:
         values = [_number(name, kind, value, at) for at, value in enumerate(values)]
     if kind == "bool":
@@ -293,8 +307,8 @@ def check_record(value, output, known):
     return value
 
 
-def of_batch(output, known, rows: int, value) -> Result:
-    """Makes columns of what a function over a batch gave."""
+def of_batch(output, known, rows, value) -> Result:
+    """Makes columns of what a function over a batch gave; of a source, `rows` is None."""
     if value is None:
         return Result(0, [], [of_values(name, kind, []) for name, kind in output.items()], [])
     module = type(value).__module__.partition(".")[0]
@@ -318,7 +332,7 @@ def of_batch(output, known, rows: int, value) -> Result:
         if name not in value:
             raise OutputError(missing(name, value))
     origin = None
-    if ROW in value:
+    if ROW in value and rows is not None:
         origin = [int(row) for row in (value[ROW].to_pylist() if hasattr(value[ROW], "to_pylist") else value[ROW])]
         wrong_row = next((row for row in origin if not 0 <= row < rows), None)
         if wrong_row is not None:
@@ -327,8 +341,8 @@ def of_batch(output, known, rows: int, value) -> Result:
     for name, kind in output.items():
         built.append(of_column(name, kind, value[name], count))
         count = built[-1].length if count is None else count
-    count = rows if count is None else count
-    if origin is None and count != rows:
+    count = rows if count is None and rows is not None else count or 0
+    if origin is None and rows is not None and count != rows:
         raise OutputError(f"the batch has {rows} rows and the result {count}: add a column `{ROW}` with the row of the batch "
                           "that each row comes from, counted from 0")
     return Result(count, origin, built, [])

@@ -39,6 +39,26 @@ def load(module: str, folder: str):
     return loaded
 
 
+class NoSuchName(AttributeError):
+    """A module lacks a function or class; `names` are those that it has."""
+
+    def __init__(self, module, name: str, found):
+        super().__init__(f"the module {module} has no `{name}`")
+        self.names = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
+
+
+def target(hello: dict):
+    """Returns the function or class that the greeting names."""
+    module = load(hello["module"], hello["folder"])
+    found = getattr(module, hello["name"], None)
+    if found is None:
+        raise NoSuchName(hello["module"], hello["name"], module)
+    if isinstance(found, type) != hello["is_class"]:
+        wanted, kind = ("class", "function") if hello["is_class"] else ("function", "class")
+        raise TypeError(f"`{hello['name']}` is a {kind}: write `{kind}: {hello['name']}` instead of `{wanted}`")
+    return found
+
+
 class Step:
     """Calls a function, or `process` of an object, with records or batches."""
 

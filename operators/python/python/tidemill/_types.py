@@ -28,7 +28,7 @@ class Tensor:
 class TensorType:
     """The type of a column of tensors."""
 
-    def __init__(self, element: str, shape: tuple):
+    def __init__(self, element: str, shape: typing.Tuple[int, ...]):
         self.element, self.shape = element, tuple(shape)
         self.letter, self.width = ELEMENTS[element]
         self.size = 1

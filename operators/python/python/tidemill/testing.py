@@ -24,15 +24,16 @@ class Rejected(typing.NamedTuple):
     detail: str
 
 
-class StepResult(list):
+class StepResult(typing.List[typing.Dict[str, typing.Any]]):
     """The records that a step gave, as dictionaries; `rows` has the input row of each, `rejected` the failed records."""
 
-    def __init__(self, records, rows, rejected):
+    def __init__(self, records: typing.Iterable[typing.Dict[str, typing.Any]], rows: typing.List[int],
+                 rejected: typing.List[Rejected]) -> None:
         super().__init__(records)
         self.rows, self.rejected = rows, rejected
 
 
-def guess(values):
+def guess(values: typing.Iterable[typing.Any]) -> str:
     """Returns the type of a column of these values."""
     for value in values:
         kind = {bool: "bool", int: "int64", float: "float64", str: "text", bytes: "audio"}.get(type(value))
@@ -43,7 +44,8 @@ def guess(values):
     return "text"
 
 
-def make_batch(records, types: typing.Optional[dict] = None, times=None) -> Batch:
+def make_batch(records: typing.Sequence[typing.Mapping[str, typing.Any]], types: typing.Optional[typing.Mapping[str, str]] = None,
+               times: typing.Optional[typing.Sequence[int]] = None) -> Batch:
     """Makes a batch of dictionaries; `types` has the types of columns that do not follow from the values."""
     names = list(dict.fromkeys(name for record in records for name in record))
     columns = []
@@ -60,8 +62,9 @@ def make_batch(records, types: typing.Optional[dict] = None, times=None) -> Batc
     return Batch(columns, len(records), time)
 
 
-def run_step(target, records, *, output: typing.Optional[dict] = None, types: typing.Optional[dict] = None,
-             batch: bool = False, times=None, watermark: typing.Optional[int] = None,
+def run_step(target: typing.Any, records: typing.Sequence[typing.Mapping[str, typing.Any]], *,
+             output: typing.Optional[typing.Mapping[str, str]] = None, types: typing.Optional[typing.Mapping[str, str]] = None,
+             batch: bool = False, times: typing.Optional[typing.Sequence[int]] = None, watermark: typing.Optional[int] = None,
              raise_errors: bool = True) -> StepResult:
     """Calls a function, a class or an object's method `process` with records, as the engine does.
 

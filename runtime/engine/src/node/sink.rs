@@ -286,6 +286,7 @@ impl SinkNode {
                 break;
             }
             let Some(batch) = order::join(first.remove()).map(order::by_origin) else { continue };
+            cell.sink.at_epoch(of);
             cell.sink.write(&batch)?;
             cell.staged_until = of + 1;
             cell.staged_rows += (batch.num_rows() as u64).saturating_sub(cell.sink.refused());
