@@ -73,6 +73,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "tidemill-operators",
         &[
+            "tidemill-avcodec",
             "tidemill-disk",
             "tidemill-incremental",
             "tidemill-journal",

@@ -37,6 +37,8 @@ pub struct Stream {
     pub rate: Option<(u32, u32)>,
     /// Degrees by which frames are to be turned clockwise before they are shown, 0 to 359.
     pub rotation: u32,
+    /// Whether frames are to be mirrored too, or only.
+    pub is_mirrored: bool,
     /// Data that the container states once for all packets, as [`crate::Decoder::new`] takes them.
     pub extradata: Vec<u8>,
 }
@@ -196,6 +198,7 @@ impl File {
             _ => Vec::new(),
         };
         let time = |time: i64| Some(time).filter(|time| *time != NO_TIME);
+        let (rotation, is_mirrored) = self.display(parameters);
         Some(Stream {
             number,
             is_video: parameters.kind == VIDEO,
@@ -207,28 +210,32 @@ impl File {
             duration: time(raw.duration),
             frames: u64::try_from(raw.frames).ok().filter(|frames| *frames > 0),
             rate: pair(raw.average_rate).filter(|(frames, _)| *frames > 0),
-            rotation: self.rotation(parameters),
+            rotation,
+            is_mirrored,
             extradata,
         })
     }
 
-    /// Returns the rotation that the display matrix states.
-    fn rotation(&self, parameters: &AvCodecParameters) -> u32 {
+    /// Returns the rotation that the display matrix states, and whether it mirrors.
+    fn display(&self, parameters: &AvCodecParameters) -> (u32, bool) {
         // SAFETY: the parameters have that many entries there.
         let found = unsafe {
             (self.library.codecs.side_data)(parameters.side_data, parameters.side_data_count, DISPLAY_MATRIX)
         };
         // SAFETY: the function returns an entry of these parameters, or null.
-        let Some(found) = (unsafe { found.as_ref() }) else { return 0 };
+        let Some(found) = (unsafe { found.as_ref() }) else { return (0, false) };
         if found.data.is_null() || found.size < 9 * size_of::<i32>() {
-            return 0;
+            return (0, false);
         }
         // SAFETY: it has nine numbers; they may lie anywhere.
         let matrix = unsafe { found.data.cast::<[i32; 9]>().read_unaligned() };
         // SAFETY: the function reads nine numbers.
         let anticlockwise = unsafe { (self.library.util.rotation)(matrix.as_ptr()) };
-        // A matrix without a rotation gives no number.
-        if anticlockwise.is_finite() { (-anticlockwise).round().rem_euclid(360.0) as u32 } else { 0 }
+        let [a, b, c, d] = [matrix[0], matrix[1], matrix[3], matrix[4]].map(i64::from);
+        // A matrix without a rotation gives no number. Mirroring changes the sign of an area.
+        let rotation =
+            if anticlockwise.is_finite() { (-anticlockwise).round().rem_euclid(360.0) as u32 } else { 0 };
+        (rotation, a * d < b * c)
     }
 
     /// Lets [`File::read`] return packets of this stream alone.

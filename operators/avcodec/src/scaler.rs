@@ -102,6 +102,11 @@ impl Scaler {
         }
     }
 
+    /// Returns the size of the pixels, unless it is that of each frame.
+    pub fn size(&self) -> Option<(u32, u32)> {
+        self.size
+    }
+
     /// Appends the pixels of a frame: rows of red, green and blue, one byte each, with nothing between them. Returns their
     /// width and height. They are those of ffmpeg's filter `scale` with `bilinear+accurate_rnd+full_chroma_int+bitexact`.
     ///

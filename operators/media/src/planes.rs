@@ -91,6 +91,27 @@ impl Matrix {
     }
 }
 
+/// A plane: rows of bytes at equal distances.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    /// The first row and what follows.
+    pub bytes: &'a [u8],
+    /// Bytes from the start of a row to that of the next.
+    pub stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    #[inline(always)]
+    fn row(self, number: usize, length: usize) -> &'a [u8] {
+        &self.bytes[number * self.stride..][..length]
+    }
+
+    /// Whether there are that many rows of this length.
+    fn has(self, rows: usize, length: usize) -> bool {
+        self.stride >= length && self.bytes.len() >= (rows - 1) * self.stride + length
+    }
+}
+
 /// Rows of chroma of a row of pixels: the first chroma above and below, then the second above and below.
 type Chroma<'a, T> = [&'a T; 4];
 
@@ -126,40 +147,53 @@ impl Conversion {
     /// # Panics
     /// Without [`Matrix::takes`] of the size, or unless there are `width * height * 3 / 2` bytes of planes.
     pub fn append(&self, width: u32, height: u32, planes: &[u8], picture: &mut Vec<u8>) {
-        assert!(Matrix::takes((width, height)), "a size that is converted here");
         let (row, rows) = (width as usize, height as usize);
         let (luma, chroma) = planes.split_at(row * rows);
         assert_eq!(chroma.len(), row * rows / 2, "half as much chroma as luma");
+        let of = |bytes| Rows { bytes, stride: row };
+        self.append_rows(width, height, [of(luma), of(chroma), of(&chroma[row / 2..])], picture);
+    }
+
+    /// Appends a picture as [`Conversion::append`] does, from luma and two planes of chroma where a decoder has them.
+    ///
+    /// # Panics
+    /// Without [`Matrix::takes`] of the size, or if a plane has too few rows.
+    pub fn append_rows(&self, width: u32, height: u32, planes: [Rows<'_>; 3], picture: &mut Vec<u8>) {
+        assert!(Matrix::takes((width, height)), "a size that is converted here");
+        let (row, rows) = (width as usize, height as usize);
+        let [luma, chromas @ ..] = planes;
+        assert!(luma.has(rows, row), "{rows} rows of luma");
+        assert!(chromas.into_iter().all(|plane| plane.has(rows / 2, row / 2)), "half as many of each chroma");
         RawImage::write_header(width, height, picture);
         picture.reserve(3 * row * rows);
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2, the only thing that the function asks for.
             #[expect(unsafe_code, reason = "a function compiled for processors with more instructions")]
-            return unsafe { self.append_with_avx2(row, luma, chroma, picture) };
+            return unsafe { self.append_with_avx2((row, rows), planes, picture) };
         }
-        self.append_pixels(row, luma, chroma, picture);
+        self.append_pixels((row, rows), planes, picture);
     }
 
     /// Does the same as [`Self::append_pixels`], compiled for processors with AVX2. ARM's vectors need no such copy: each of its
     /// 64-bit processors has them.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn append_with_avx2(&self, row: usize, luma: &[u8], chroma: &[u8], picture: &mut Vec<u8>) {
-        self.append_pixels(row, luma, chroma, picture);
+    fn append_with_avx2(&self, size: (usize, usize), planes: [Rows<'_>; 3], picture: &mut Vec<u8>) {
+        self.append_pixels(size, planes, picture);
     }
 
     #[inline(always)]
-    fn append_pixels(&self, row: usize, luma: &[u8], chroma: &[u8], picture: &mut Vec<u8>) {
-        let last = luma.len() / row - 1;
-        let of = |at: usize| chroma[at * row..][..row].split_at(row / 2);
+    fn append_pixels(&self, (row, rows): (usize, usize), planes: [Rows<'_>; 3], picture: &mut Vec<u8>) {
+        let [luma, first, second] = planes;
+        let of = |at: usize| (first.row(at, row / 2), second.row(at, row / 2));
         // Stays in the cache, and spares zeroing the picture first.
         let mut pixels = vec![0; 3 * row];
-        for (at, luma) in luma.chunks_exact(row).enumerate() {
+        for at in 0..rows {
             let below = of(at / 2);
             // The last row has the mean as well.
-            let above = if at % 2 == 0 || at == last { of((at / 2).saturating_sub(1)) } else { below };
-            self.line(luma, [above.0, below.0, above.1, below.1], &mut pixels);
+            let above = if at % 2 == 0 || at + 1 == rows { of((at / 2).saturating_sub(1)) } else { below };
+            self.line(luma.row(at, row), [above.0, below.0, above.1, below.1], &mut pixels);
             picture.extend_from_slice(&pixels);
         }
     }
@@ -278,9 +312,19 @@ mod tests {
         conversion.append(width, height, planes, &mut picture);
         let here = RawImage::parse(picture.strip_prefix(b"before").unwrap()).unwrap();
         assert_eq!((here.width, here.height), (width, height));
-        let (luma, chroma) = planes.split_at((width * height) as usize);
+        let row = width as usize;
+        let (luma, chroma) = planes.split_at(row * height as usize);
+        // As a decoder has them: each plane by itself, with bytes between its rows.
+        let apart = |plane: &[u8], length: usize, stride: usize| {
+            let rows: Vec<u8> =
+                plane.chunks(stride).flat_map(|row| row[..length].iter().copied().chain([9; 3])).collect();
+            (rows, length + 3)
+        };
+        let apart =
+            [apart(luma, row, row), apart(chroma, row / 2, row), apart(&chroma[row / 2..], row / 2, row)];
+        let planes = apart.each_ref().map(|(bytes, stride)| Rows { bytes, stride: *stride });
         let mut everywhere = Vec::new();
-        conversion.append_pixels(width as usize, luma, chroma, &mut everywhere);
+        conversion.append_pixels((row, height as usize), planes, &mut everywhere);
         [here.pixels.to_vec(), everywhere]
     }
 

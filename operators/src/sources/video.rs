@@ -9,6 +9,7 @@
 //!     every: 2             # each second frame; default: all
 //!     scale: 320x192       # default: as they are
 //!     frames: raw          # raw | jpeg
+//!     decoder: process     # process | library
 //! ```
 //! A frame is a record `{camera: text, frame: int64, image: image}`: the name of the file without its extension, the number
 //! of the frame in it (from 0, skipped frames included), and the picture. `raw` pictures are not compressed (see
@@ -21,8 +22,9 @@
 //! its frames are listed), `decoder_failed` (ffmpeg died of this frame repeatedly). Frames that refer to a damaged one are
 //! returned as the decoder makes them, until the next key frame.
 //!
-//! ffmpeg decodes, in one process per file (see [`crate::video`]); one that dies is started again at the next frame. A
-//! position is a number of a frame, and decoding starts there at the key frame before it: the result is identical byte by
+//! ffmpeg decodes, in one process per file (see [`crate::video`]); one that dies is started again at the next frame. With
+//! `decoder: library` its libraries decode in this process, which takes less processor time and gives the same frames of
+//! intact videos; but a fault in them ends this process, so files must be trusted. A position is a number of a frame, and decoding starts there at the key frame before it: the result is identical byte by
 //! byte. (A file whose container is damaged is always decoded from the first frame. If only the data of frames is damaged,
 //! the frames that refer to a damaged one may look different after a seek: the decoder conceals with the data that it has.)
 mod clips;
@@ -33,9 +35,9 @@ use crate::kind::{EndContext, SourceKind};
 use crate::record::payload_schema;
 use crate::sources::directory::Folder;
 use crate::video::decoder::Format;
-use crate::video::program;
+use crate::video::{library, program};
 use clips::Clips;
-use reader::Reader;
+use reader::{Decoding, Reader};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -76,6 +78,10 @@ struct Options {
     /// Threads that decode each file. Default: 1.
     #[serde(default = "one")]
     threads: Located<u32>,
+    /// `process`, a process of ffmpeg for each file, or `library`, ffmpeg's libraries in this process: faster, but a fault in
+    /// them ends it, so files must be trusted. Default: process.
+    #[serde(default)]
+    decoder: Option<Located<Way>>,
     /// Largest frame, in pixels (width times height). Default: 64000000.
     #[serde(default = "default_pixels")]
     max_pixels: u64,
@@ -90,6 +96,17 @@ enum Frames {
     Raw,
     /// JPEG.
     Jpeg,
+}
+
+/// Who decodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    /// A child process for each file.
+    #[default]
+    Process,
+    /// Libraries in this process.
+    Library,
 }
 
 fn one() -> Located<u32> {
@@ -139,6 +156,19 @@ impl SourceKind for Video {
             errors
                 .push(wrong(format!("`start: {}` is not a time", options.start), "write seconds since 1970"));
         }
+        let in_process = options.decoder.as_ref().filter(|decoder| decoder.value == Way::Library);
+        if let (Some(decoder), Frames::Jpeg) = (in_process, options.frames) {
+            let text = "`decoder: library` does not make JPEG frames".to_owned();
+            errors.push(wrong(text, "write `frames: raw` or `decoder: process`").at(decoder.span.clone()));
+        }
+        let library = in_process.filter(|_| context.opens()).and_then(|decoder| {
+            let failed = |text: String| {
+                let text = format!("source `{}`: {text}", context.id);
+                errors
+                    .push(Diagnostic::error("E0615", text).at(decoder.span.clone()).with_help(library::HELP));
+            };
+            library::load(context.base).map_err(failed).ok()
+        });
         let path = context.path(&options.path);
         let (program, videos) = match context.opens() {
             true => opened(context, &path, &options.path, &mut errors),
@@ -168,7 +198,9 @@ impl SourceKind for Video {
             let files = files(&path, &written)
                 .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
             let clips = Clips::read(&program, &files, format.every as usize)?;
-            Ok(Box::new(Reader::new(clips, &program, &format, &schema, start, max_pixels)))
+            let decoding =
+                Decoding { program: program.clone(), library: library.clone(), format: format.clone() };
+            Ok(Box::new(Reader::new(clips, decoding, &schema, start, max_pixels)))
         });
         Ok(BoundSource {
             has_event_times: true,

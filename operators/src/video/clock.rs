@@ -1,5 +1,5 @@
 //! Agreement of a video's index and its decoder on one clock.
-use super::decoder::time_in;
+use super::child::{MARK, time_in};
 use super::index::{FrameTime, Index, IndexError, command, complaint, named};
 use std::path::Path;
 use std::process::Stdio;
@@ -84,10 +84,7 @@ fn decoded(
     // As when decoding: a damaged frame is left out.
     command.args(["-err_detect", "explode", "-threads", "1", "-max_error_rate", "1", "-i"]).arg(named(file));
     command.args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
-    command.args([
-        "-vf",
-        &format!("{},{}", super::decoder::MARK, "metadata=mode=print:key=tidemill:file='pipe\\:1'"),
-    ]);
+    command.args(["-vf", &format!("{},{}", MARK, "metadata=mode=print:key=tidemill:file='pipe\\:1'")]);
     if let Some(most) = most {
         command.args(["-frames:v", &most.to_string()]);
     }

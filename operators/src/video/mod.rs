@@ -1,12 +1,12 @@
-//! Videos by a child process of ffmpeg: content and frames of files, and files encoded from frames.
+//! Videos by ffmpeg: content and frames of files, and files encoded from frames.
 //!
 //! | part | |
 //! |---|---|
-//! | [`program`] | where ffmpeg is |
+//! | [`program`], [`library`] | where ffmpeg and its libraries are |
 //! | [`index`] | the frames of a file with their times |
 //! | `clock` | the source of these times: container or decoder |
-//! | [`decoder`] | their pixels, from any of them on |
-//! | [`planes`] | conversion of the planes that most videos store |
+//! | [`decoder`] | their pixels, from any of them on: by a [`child`] process, or [`in_process`] by the libraries |
+//! | [`planes`](tidemill_media::planes) | conversion of the planes that most videos store |
 //! | [`pool`] | reused buffers for pixels |
 //! | [`encoder`] | a file of frames |
 //! | [`drawing`] | boxes and texts on pixels |
@@ -15,11 +15,14 @@
 //! Pixels are written once, by the pipe or by the conversion from planes, into the buffer of a record's column. The buffer
 //! is reused when no record refers to it any more. ffmpeg ends by itself when the other end of the pipe is closed, as after
 //! a process was killed.
+pub mod child;
 mod clock;
 pub mod decoder;
 pub mod drawing;
 pub mod encoder;
+pub mod in_process;
 pub mod index;
+pub mod library;
 #[cfg(test)]
 mod planes_as_ffmpeg;
 pub mod pool;

@@ -8,8 +8,9 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_buffer::OffsetBufferBuilder;
 use arrow_schema::SchemaRef;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use tidemill_avcodec::Library;
 
 /// Most bytes of one read, below the 2 GiB limit of offsets in a column.
 const READ_LIMIT: usize = 1 << 30;
@@ -24,8 +25,7 @@ pub(super) struct Reader {
     ended: Vec<Option<usize>>,
     /// By video: planes could not be read, so pixels are requested.
     plain: Vec<bool>,
-    program: PathBuf,
-    format: Format,
+    decoding: Decoding,
     schema: SchemaRef,
     /// Event time of the first frames, microseconds.
     start: i64,
@@ -35,6 +35,14 @@ pub(super) struct Reader {
     /// Bytes of the largest read so far, the estimate for the next.
     largest: usize,
     pool: Arc<FramePool>,
+}
+
+/// How videos are decoded.
+pub(super) struct Decoding {
+    pub(super) program: PathBuf,
+    /// Decodes in this process.
+    pub(super) library: Option<Arc<Library>>,
+    pub(super) format: Format,
 }
 
 /// The decoder of a video.
@@ -60,8 +68,7 @@ enum Got {
 impl Reader {
     pub(super) fn new(
         clips: Clips,
-        program: &Path,
-        format: &Format,
+        decoding: Decoding,
         schema: &SchemaRef,
         start: i64,
         max_pixels: u64,
@@ -71,8 +78,7 @@ impl Reader {
             ended: vec![None; clips.clips.len()],
             plain: vec![false; clips.clips.len()],
             clips,
-            program: program.to_owned(),
-            format: format.clone(),
+            decoding,
             schema: Arc::clone(schema),
             start,
             max_pixels,
@@ -88,7 +94,7 @@ impl Reader {
         let of = &self.clips.clips[clip];
         let Some(index) = &of.index else { return Ok(Got::Letter("video_unreadable", String::new())) };
         // Scaled frames are decoded in full first.
-        let sizes = [index.size, self.format.size.unwrap_or(index.size)];
+        let sizes = [index.size, self.decoding.format.size.unwrap_or(index.size)];
         let too_large = sizes
             .into_iter()
             .find(|(width, height)| u64::from(*width) * u64::from(*height) > self.max_pixels);
@@ -105,7 +111,6 @@ impl Reader {
         let most = usize::try_from(self.max_pixels).unwrap_or(usize::MAX / 4) * 3;
         let wanted = index.frames[frame].time;
         let (mut deaths, mut from_the_start) = (0, false);
-        let mut scratch = Vec::new();
         loop {
             if self.running[clip].as_ref().is_none_or(|running| running.at > frame) {
                 let first = if from_the_start { 0 } else { frame };
@@ -143,9 +148,8 @@ impl Reader {
                     return Ok(undecodable(of, frame));
                 }
                 Some(time) if time < wanted => {
-                    scratch.clear();
                     running.sought = None;
-                    let is_read = running.decoder.read(&mut scratch, most).is_ok();
+                    let is_read = running.decoder.skip(most).is_ok();
                     running.has_given |= is_read;
                     is_read
                 }
@@ -177,10 +181,21 @@ impl Reader {
     fn begin(&self, clip: &Clip, first: usize, planes: bool) -> Result<Running, OperatorError> {
         let index = clip.index.as_ref().ok_or_else(|| OperatorError::new("a video without frames"))?;
         let first = index.entry(first);
-        let format = Format { planes, ..self.format.clone() };
-        let decoder = Decoder::start(&self.program, &clip.file, index, first, &format).map_err(|error| {
-            OperatorError::new(format!("cannot start {}: {error}", self.program.display()))
-        })?;
+        let Decoding { program, library, format } = &self.decoding;
+        let format = Format { planes, ..format.clone() };
+        let decoder = match library {
+            Some(library) => {
+                let decoder =
+                    Decoder::start_in_process(library, &clip.file, index, first, &format, self.max_pixels);
+                decoder.map_err(|error| {
+                    let name = clip.file.file_name().unwrap_or_default().display();
+                    OperatorError::new(format!("`{name}`: {error}: write `decoder: process`"))
+                })?
+            }
+            None => Decoder::start(program, &clip.file, index, first, &format).map_err(|error| {
+                OperatorError::new(format!("cannot start {}: {error}", program.display()))
+            })?,
+        };
         Ok(Running { decoder, pending: None, at: first, sought: Some(first), has_given: false })
     }
 
