@@ -123,7 +123,8 @@ pub(crate) fn final_cause(error: &ConnectionError, client_id: &str) -> Option<St
         )
     };
     match error {
-        ConnectionError::ConnectionRefused(code) => match code {
+        ConnectionError::ConnectionRefused(code)
+        | ConnectionError::MqttState(StateError::ConnFail { reason: code }) => match code {
             ConnectReturnCode::BadUserNamePassword | ConnectReturnCode::NotAuthorized => {
                 Some("the broker rejects the user or its password".into())
             }

@@ -14,10 +14,12 @@ use crate::broker::{Broker, PAUSES, Tls, Written, final_cause, spread};
 use crate::topic::Topic;
 use arrow_array::RecordBatch;
 use rumqttc::{
-    AsyncClient, BrokerSessionResumePolicy, Event, EventLoop, Incoming, PubAckReason, PublishOptions, QoS,
+    AsyncClient, BrokerSessionResumePolicy, Event, EventLoop, Incoming, PubAckReason, PublishNoticeError,
+    PublishOptions, PublishResult, QoS,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_operators::api::{BoundSink, CallOff, OperatorError, Sink};
@@ -125,10 +127,15 @@ struct Settings {
     retained: bool,
 }
 
+/// Topic and payload.
+type Message = (String, Vec<u8>);
+
 #[derive(Default)]
 struct Shared {
     /// Messages that the broker has acknowledged.
     acknowledged: u64,
+    /// Messages that the library gave up with its session.
+    given_up: Vec<Message>,
     /// The cause for which no message will be acknowledged any more.
     failed: Option<String>,
     called_off: bool,
@@ -145,6 +152,26 @@ impl Account {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn answered(&self, message: Message, answer: Result<PublishResult, PublishNoticeError>) {
+        let mut shared = self.lock();
+        match answer {
+            Ok(PublishResult::Qos1(answer))
+                if !matches!(answer.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers) =>
+            {
+                shared.failed.get_or_insert(format!("it refuses a message: {:?}", answer.reason));
+            }
+            Ok(_) => shared.acknowledged += 1,
+            Err(PublishNoticeError::V5PubAck(PubAckReason::NoMatchingSubscribers)) => shared.acknowledged += 1,
+            Err(error @ (PublishNoticeError::V5PubAck(_) | PublishNoticeError::RetainNotSupported)) => {
+                shared.failed.get_or_insert(format!("it refuses a message: {error}"));
+            }
+            // The session is another one.
+            Err(_) => shared.given_up.push(message),
+        }
+        drop(shared);
+        self.changed.notify_all();
+    }
+
     fn fail(&self, cause: String) {
         self.lock().failed.get_or_insert(cause);
         self.changed.notify_all();
@@ -154,10 +181,12 @@ impl Account {
 struct MqttSink {
     settings: Arc<Settings>,
     client: AsyncClient,
+    /// Runs on the thread of the connection.
+    runtime: tokio::runtime::Handle,
     account: Arc<Account>,
-    /// Messages since the last commit: topic and payload.
-    waiting: Vec<(String, Vec<u8>)>,
-    sent: u64,
+    /// Messages since the last commit.
+    waiting: Vec<Message>,
+    committed: u64,
 }
 
 impl MqttSink {
@@ -175,30 +204,57 @@ impl MqttSink {
             AsyncClient::builder(options).capacity(AHEAD).try_build().map_err(|error| failed(&error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
+        let handle = runtime.handle().clone();
         let account = Arc::new(Account::default());
         let (told, id) = (Arc::clone(&account), settings.id.clone());
         std::thread::Builder::new()
             .name("tm-mqtt-sink".into())
             .spawn(move || runtime.block_on(keep(&id, &broker, &mut events, &told)))
             .map_err(|error| failed(&error))?;
-        Ok(Self { settings: Arc::clone(settings), client, account, waiting: Vec::new(), sent: 0 })
+        Ok(Self {
+            settings: Arc::clone(settings),
+            client,
+            runtime: handle,
+            account,
+            waiting: Vec::new(),
+            committed: 0,
+        })
     }
 
     fn failed(&self, cause: &str) -> OperatorError {
         OperatorError::new(format!("sink `{}`, broker {}: {cause}", self.settings.id, self.settings.broker.place()))
     }
 
-    /// Waits until `is_done` of the number of acknowledged messages.
-    fn wait(&self, most: Duration, is_done: impl Fn(u64) -> bool) -> Result<bool, OperatorError> {
-        let waits = |shared: &mut Shared| {
-            !is_done(shared.acknowledged) && shared.failed.is_none() && !shared.called_off
+    /// Hands a message to the library; returns it if there is no place.
+    fn send(&self, message: Message) -> Result<Option<Message>, OperatorError> {
+        let options = PublishOptions::new(QoS::AtLeastOnce).retain(self.settings.retained);
+        let notice = match self.client.try_publish_tracked(message.0.clone(), message.1.clone(), options) {
+            Ok(notice) => notice,
+            Err(rumqttc::ClientError::RequestChannelFull(_)) => return Ok(Some(message)),
+            Err(error) => return Err(self.failed(&error.to_string())),
         };
-        let waited = self.account.changed.wait_timeout_while(self.account.lock(), most, waits);
-        let shared = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let account = Arc::clone(&self.account);
+        self.runtime.spawn(async move {
+            let answer = notice.wait_async().await;
+            account.answered(message, answer);
+        });
+        Ok(None)
+    }
+
+    /// Waits until there is an answer, for a while; returns the number of acknowledged messages, and those to send again.
+    fn wait(&self, before: u64) -> Result<(u64, Vec<Message>), OperatorError> {
+        let waits = |shared: &mut Shared| {
+            shared.acknowledged == before
+                && shared.given_up.is_empty()
+                && shared.failed.is_none()
+                && !shared.called_off
+        };
+        let waited = self.account.changed.wait_timeout_while(self.account.lock(), LOOK, waits);
+        let mut shared = waited.unwrap_or_else(PoisonError::into_inner).0;
         match &shared.failed {
             Some(cause) => Err(self.failed(cause)),
             None if shared.called_off => Err(self.failed("it was called off while messages waited for the broker")),
-            None => Ok(is_done(shared.acknowledged)),
+            None => Ok((shared.acknowledged, std::mem::take(&mut shared.given_up))),
         }
     }
 }
@@ -208,13 +264,6 @@ async fn keep(id: &str, broker: &Broker, events: &mut EventLoop, account: &Accou
     let (mut attempts, mut pause, mut is_told) = (0, PAUSES[0], false);
     loop {
         match events.poll().await {
-            Ok(Event::Incoming(Incoming::PubAck(answer))) => match answer.reason {
-                PubAckReason::Success | PubAckReason::NoMatchingSubscribers => {
-                    account.lock().acknowledged += 1;
-                    account.changed.notify_all();
-                }
-                refused => account.fail(format!("it refuses a message: {refused:?}")),
-            },
             Ok(Event::Incoming(Incoming::ConnAck(_))) => (pause, is_told) = (PAUSES[0], false),
             Ok(_) => {}
             Err(rumqttc::ConnectionError::RequestsDone) => return,
@@ -242,21 +291,19 @@ impl Sink for MqttSink {
     }
 
     fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
-        for (topic, payload) in std::mem::take(&mut self.waiting) {
-            let options = PublishOptions::new(QoS::AtLeastOnce).retain(self.settings.retained);
-            loop {
-                match self.client.try_publish(topic.clone(), payload.clone(), options.clone()) {
-                    Ok(()) => break,
-                    Err(rumqttc::ClientError::RequestChannelFull(_)) => {
-                        let before = self.account.lock().acknowledged;
-                        self.wait(LOOK, |acknowledged| acknowledged > before)?;
-                    }
-                    Err(error) => return Err(self.failed(&error.to_string())),
+        let mut messages = VecDeque::from(std::mem::take(&mut self.waiting));
+        let all = self.committed + messages.len() as u64;
+        while self.committed < all {
+            while let Some(message) = messages.pop_front() {
+                if let Some(message) = self.send(message)? {
+                    messages.push_front(message);
+                    break;
                 }
             }
-            self.sent += 1;
+            let (acknowledged, again) = self.wait(self.committed)?;
+            self.committed = acknowledged;
+            messages.extend(again);
         }
-        while !self.wait(LOOK, |acknowledged| acknowledged >= self.sent)? {}
         Ok(())
     }
 

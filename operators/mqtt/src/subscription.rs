@@ -86,6 +86,8 @@ struct Taken {
     connection: u64,
     /// Whether it may be acknowledged.
     settled: bool,
+    /// Whether the library has its acknowledgement.
+    handed: bool,
 }
 
 /// A message on its way into the pipe. Without a number it is not acknowledged.
@@ -179,7 +181,10 @@ impl Subscription {
     }
 
     fn disconnected(&self) {
-        lock(&self.shared).connection = None;
+        let mut shared = lock(&self.shared);
+        shared.connection = None;
+        // It is not known whether these acknowledgements have left: the broker may use their identifiers again.
+        shared.taken.retain(|_, taken| !taken.handed);
     }
 
     /// Processes an event of the connection.
@@ -248,13 +253,14 @@ impl Subscription {
             if let Some(taken) = shared.taken.get_mut(&publish.pkid) {
                 taken.connection = connection;
                 if taken.settled {
+                    taken.handed = true;
                     acknowledge(client, publish.pkid);
                 }
                 return;
             }
             shared.received += 1;
             let number = shared.received;
-            shared.taken.insert(publish.pkid, Taken { number, connection, settled: false });
+            shared.taken.insert(publish.pkid, Taken { number, connection, settled: false, handed: false });
             Some(number)
         };
         shared.waiting += 1;
@@ -272,6 +278,7 @@ impl Subscription {
         };
         taken.settled = true;
         if Some(taken.connection) == connection {
+            taken.handed = true;
             acknowledge(client, identifier);
         }
     }

@@ -1,5 +1,5 @@
 //! A client that publishes numbers, each until the broker has acknowledged it.
-use rumqttc::{AsyncClient, Event, Incoming, MqttOptions, PublishOptions, QoS};
+use rumqttc::{AsyncClient, MqttOptions, PublishOptions, QoS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,30 +29,42 @@ impl Publisher {
     }
 }
 
-async fn publish(port: u16, stop: &AtomicBool, acknowledged: &AtomicU64) -> u64 {
+async fn publish(port: u16, stop: &AtomicBool, acknowledged: &Arc<AtomicU64>) -> u64 {
     let mut options = MqttOptions::new("publisher", ("127.0.0.1", port));
     options.set_clean_start(false).set_session_expiry_interval(Some(3600));
-    let (client, mut events) = AsyncClient::builder(options).capacity(10).build();
-    let mut number = 0u64;
-    loop {
-        let is_done = stop.load(Ordering::Acquire);
-        if is_done && acknowledged.load(Ordering::Acquire) >= number {
-            return number;
-        }
-        let may_send = !is_done && number < acknowledged.load(Ordering::Acquire) + 50;
-        if may_send {
-            let topic = format!("numbers/{}", number % 10);
-            let payload = format!("{{\"n\": {number}}}");
-            if client.try_publish(topic, payload, PublishOptions::new(QoS::AtLeastOnce)).is_ok() {
-                number += 1;
+    let (client, mut events) = AsyncClient::builder(options).capacity(100).build();
+    let events = async {
+        loop {
+            if events.poll().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        match tokio::time::timeout(Duration::from_millis(100), events.poll()).await {
-            Ok(Ok(Event::Incoming(Incoming::PubAck(_)))) => {
-                acknowledged.fetch_add(1, Ordering::AcqRel);
+    };
+    let numbers = async {
+        let mut number = 0u64;
+        while !stop.load(Ordering::Acquire) {
+            // So many at a time, each again until it is acknowledged.
+            let mut missing: Vec<u64> = (number..number + 50).collect();
+            number += 50;
+            while !missing.is_empty() {
+                let mut notices = Vec::new();
+                for n in missing.drain(..) {
+                    let (topic, payload) = (format!("numbers/{}", n % 10), format!("{{\"n\": {n}}}"));
+                    let options = PublishOptions::new(QoS::AtLeastOnce);
+                    notices.push((n, client.publish_tracked(topic, payload, options).await.unwrap()));
+                }
+                for (n, notice) in notices {
+                    match notice.wait_async().await {
+                        Ok(_) => drop(acknowledged.fetch_add(1, Ordering::AcqRel)),
+                        Err(_) => missing.push(n),
+                    }
+                }
             }
-            Ok(Ok(_)) | Err(_) => {}
-            Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
+        number
+    };
+    tokio::select! {
+        number = numbers => number,
+        () = events => unreachable!("it has no end"),
     }
 }

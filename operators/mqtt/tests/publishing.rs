@@ -4,7 +4,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_operators::api::{BoundSink, Sink};
+use tidemill_operators::api::BoundSink;
 use tidemill_operators::kind::{EndContext, InputPort};
 use tidemill_operators::record::{first_records, payload_schema};
 use tidemill_operators::registry::Registry;

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use postgres::{Client, NoTls};
 use server::Server;
 use std::sync::Arc;
-use tidemill_operators::api::{BoundSink, Sink};
+use tidemill_operators::api::BoundSink;
 use tidemill_operators::kind::{EndContext, InputPort};
 use tidemill_operators::record::{first_records, payload_schema};
 use tidemill_operators::registry::Registry;

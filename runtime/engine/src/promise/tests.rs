@@ -45,6 +45,12 @@ fn connections(id: &str) -> BoundSource {
     BoundSource { stream: Some("connections to `:4100`".into()), journalled: reading, ..source }
 }
 
+fn subscription(id: &str) -> BoundSource {
+    let source = journalled(id);
+    let reading = source.journalled.map(|reading| JournalledReading { unread: Unread::IsSentAgain, ..reading });
+    BoundSource { stream: Some("`a/#` of the broker `b:1`".into()), journalled: reading, ..source }
+}
+
 fn live(id: &str) -> BoundSource {
     BoundSource { live: true, ..source(id) }
 }
@@ -92,6 +98,7 @@ fn one_source_one_sink() {
     let stdin = "at most once: source `s` reads standard input without a journal";
     let stdout = "at least once: sink `out` writes to standard output, which takes nothing back";
     let unread = "source `s` receives connections to `:4100`: data that was sent and is not in its journal is lost with the process";
+    let again = "source `s` receives `a/#` of the broker `b:1`: what it had not acknowledged when a connection or a process broke off is sent again";
     let is_live = "source `s` is live: data that is not read in time is lost";
     let here = "exactly once within this process";
     let table: &[(BoundSource, bool, &str, &str)] = &[
@@ -101,6 +108,12 @@ fn one_source_one_sink() {
         (journalled("s"), true, "exactly once", here),
         (journalled("s"), false, stdout, here),
         (connections("s"), true, &format!("at most once: {unread}"), here),
+        (
+            subscription("s"),
+            true,
+            &format!("at least once: {again}"),
+            &format!("at least once within this process: {again}"),
+        ),
         (
             live("s"),
             true,
