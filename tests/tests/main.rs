@@ -15,3 +15,4 @@ mod repository;
 mod repository_text;
 mod scripts;
 mod shipped_media;
+mod wheel;

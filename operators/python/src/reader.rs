@@ -202,6 +202,7 @@ impl Reader {
         };
         let left_out = self.skip.min(records);
         self.skip -= left_out;
+        letters.retain(|(number, _)| *number >= left_out);
         let next = match read.position.as_str() {
             "" => Place { at: self.base.at.clone(), after: self.base.after + records },
             position => Place { at: Some(position.to_owned()), after: 0 },

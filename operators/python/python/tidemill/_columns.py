@@ -293,9 +293,18 @@ class Record(typing.Dict[str, typing.Any]):
     In a sink, `id` is its identity, which is the same after a repetition.
     """
 
-    time: int = 0
-    id: bytes = b""
-    sink: str = ""
+    __slots__ = ("time", "id", "sink")
+
+    time: int
+    id: bytes
+    sink: str
+
+    def __getattr__(self, name: str) -> typing.Any:
+        """Returns what a record has that comes from no engine."""
+        try:
+            return {"time": 0, "id": b"", "sink": ""}[name]
+        except KeyError:
+            raise AttributeError(f"a record has no attribute {name!r}; its columns are items, such as record[{name!r}]") from None
 
 
 class Batch(Mapping):  # type: ignore[type-arg]
@@ -326,12 +335,18 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def records(self) -> typing.Iterator[Record]:
         """Yields the records one by one."""
         names, lists = list(self._columns), [column.list() for column in self._columns.values()]
-        ids = None if self.ids is None else self.ids.list()
-        for at, (time, values) in enumerate(zip(self.times.list(), zip(*lists) if lists else [()] * self.rows)):
+        rows = zip(*lists) if lists else iter([()] * self.rows)
+        if self.ids is None:
+            for time, values in zip(self.times.list(), rows):
+                record = Record(zip(names, values))
+                record.time = time
+                yield record
+            return
+        first, sink = self.ids._offset * 16, self.sink
+        ids = bytes(self.ids.buffers[2])  # 16 bytes each
+        for time, start, values in zip(self.times.list(), range(first, first + 16 * self.rows, 16), rows):
             record = Record(zip(names, values))
-            record.time = time
-            if ids is not None:
-                record.id = bytes(ids[at])
+            record.time, record.id, record.sink = time, ids[start:start + 16], sink
             yield record
 
     def arrow(self) -> "pyarrow.RecordBatch":

@@ -118,6 +118,11 @@ class Taken(Channel):
             except OSError:
                 pass  # the program has ended
 
+    def close(self) -> None:
+        if self.lent is not None:
+            self.lent[1].end()
+        super().close()
+
 
 class Run:
     """A workflow that runs. Iterating gives the records of its sinks as they come; `batches()` gives them by columns.
@@ -250,6 +255,7 @@ class Run:
         if self._is_over:
             return
         self._is_over = True
+        self._left = iter(())
         if self._child.poll() is None:
             self._child.terminate()
         for channel in [*self._feeds, *self._sinks.values()]:
@@ -329,9 +335,9 @@ class Run:
 
 def owned(batch: Batch) -> typing.List[Record]:
     """Returns the records of a batch; pictures, sounds and tensors as copies that no later batch changes."""
-    records = []
     heavy = [name for name, column in batch.items() if not isinstance(column.type, str) or column.type in ("image", "audio")]
-    for record in batch.records():
+    records = list(batch.records())
+    for record in records if heavy else ():
         for name in heavy:
             value = record[name]
             if isinstance(value, memoryview):
@@ -340,8 +346,6 @@ def owned(batch: Batch) -> typing.List[Record]:
                 record[name] = Image(bytes(value.data))
             elif hasattr(value, "copy"):
                 record[name] = value.copy()
-        record.sink = batch.sink
-        records.append(record)
     return records
 
 
