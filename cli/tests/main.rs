@@ -87,3 +87,4 @@ mod vehicle_plans;
 mod vehicle_restarts;
 mod vehicles;
 mod videos;
+mod workflow_tests;
