@@ -10,6 +10,7 @@
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
 //! | what does a run do now, and what does a monitoring system see? | [`run_figures`], [`metrics`], [`otlp`] |
 //! | what do records at the sinks look like? | [`samples`] |
+//! | does a workflow give the rows that its tests expect? | [`workflow_tests`] |
 //! | what is this machine? | [`machine`] |
 //!
 //! Errors are a [`failure::Failure`] with its kind, or the findings of the files; a [`listener::Listener`] receives the rest.
@@ -94,3 +95,4 @@ pub mod waits;
 mod warm_start;
 pub mod weak_figures;
 mod worker_journals;
+pub mod workflow_tests;

@@ -97,6 +97,8 @@ pub enum Scope<'a> {
     Files,
     /// All of it runs here: everything is opened and each model is loaded.
     Here,
+    /// A test runs it here: as [`Scope::Here`], but its sinks write nothing, and right answers are not read.
+    Test,
     /// The part of one worker of a plan that was checked: what its stages read is opened, and their models are loaded.
     Worker(&'a str, Judge),
     /// Workers elsewhere run it. What was sent with it is looked at. A source or ground truth with an absolute path lies on the
@@ -126,9 +128,11 @@ impl Scope<'_> {
         let of = |id: &str| plan.stages.iter().filter(|stage| stage.operator == *id).collect::<Vec<_>>();
         match (self, part) {
             (Self::Manifests, _) => false,
-            (Self::Files | Self::Here, Part::Operator(operator)) => {
+            (Self::Files | Self::Here | Self::Test, Part::Operator(operator)) => {
                 of(&operator.id).into_iter().all(loads_here)
             }
+            (Self::Test, Part::Sink(_) | Part::GroundTruth(_)) => false,
+            (Self::Test, Part::Source(_)) => true,
             (Self::Files | Self::Here, _) => true,
             // Stage by stage, each with its own variant.
             (Self::Worker(..), Part::Operator(_)) => false,
@@ -145,7 +149,7 @@ impl Scope<'_> {
     /// Whether a stage runs here.
     fn runs(&self, stage: &Stage) -> bool {
         match self {
-            Self::Here => true,
+            Self::Here | Self::Test => true,
             Self::Worker(worker, _) => stage.worker == *worker,
             Self::Manifests | Self::Files | Self::Elsewhere(_) => false,
         }
@@ -238,7 +242,7 @@ pub fn check(
             }
             bind(workflow, |_| false)
         }
-        Scope::Files | Scope::Here => {
+        Scope::Files | Scope::Here | Scope::Test => {
             let candidates = choice::candidates(workflow)?;
             stand_ins::check(workflow, &candidates)?;
             bind(&choice::without_obstacles(workflow, &candidates, |_, _| false, tell), |_| true)
@@ -287,7 +291,7 @@ pub fn prepare(
         }
     };
     let tell = |skipped: Skipped| {
-        if !is_planned && matches!(scope, Scope::Here) {
+        if !is_planned && matches!(scope, Scope::Here | Scope::Test) {
             listener.skipped(&skipped);
         }
     };
@@ -353,7 +357,7 @@ fn bound(
     if let Scope::Elsewhere(_) = scope {
         compare_models(workflow, candidates, &plan, &kind)?;
     }
-    if let Scope::Here = scope {
+    if let Scope::Here | Scope::Test = scope {
         add_freshness(workflow, &mut plan);
     }
     program(workflow, bound, plan, reasons, scope)

@@ -47,7 +47,9 @@ mod state;
 
 pub(crate) use source::{FeedArguments, FeedsOf, SourceVerb};
 pub(crate) use state::{StateDiffArguments, StateResetArguments, StateShowArguments, StateVerb};
+pub(crate) use test::TestArguments;
 
+mod test;
 mod traces;
 
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
@@ -110,6 +112,8 @@ pub(crate) enum Verb {
     Validate(ValidateArguments),
     /// Run a workflow in this process.
     Run(RunArguments),
+    /// Test workflows: give them inputs, compare the rows that come out.
+    Test(TestArguments),
     /// Measure the operators of a workflow, or show measurements.
     Profile(ProfileArguments),
     /// Measure one operator for `profile`, which starts this.
@@ -242,10 +246,10 @@ pub(crate) struct ManArguments {
   tidemill validate workflow.yaml --output json
   tidemill validate workflow.yaml --without-files     its pictures and models are on other machines
 
-The keys of a file show whether it is a workflow, plan, infrastructure, model manifest or profile. Exit code 78 if
-any file is wrong.")]
+The keys of a file show whether it is a workflow, plan, infrastructure, model manifest, profile or file of tests. Exit
+code 78 if any file is wrong.")]
 pub(crate) struct ValidateArguments {
-    /// Files to check: workflows, plans, infrastructures, model manifests, profiles.
+    /// Files to check: workflows, plans, infrastructures, model manifests, profiles, tests.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Read no data and no models, for a workflow whose files are on other machines. Checks the workflow itself and the
@@ -335,6 +339,8 @@ pub(crate) enum SchemaFile {
     Model,
     /// Profiles.
     Profile,
+    /// Tests of workflows.
+    Test,
 }
 
 impl SchemaFile {
@@ -346,6 +352,7 @@ impl SchemaFile {
             SchemaFile::Plan => "plan",
             SchemaFile::Model => "model",
             SchemaFile::Profile => "profile",
+            SchemaFile::Test => "test",
         }
     }
 }

@@ -50,6 +50,7 @@ mod status_line;
 mod table;
 mod templates;
 mod terminal;
+mod test;
 mod validate;
 mod version;
 mod visible;
@@ -76,6 +77,7 @@ pub fn main() -> ! {
     let result = match arguments.verb {
         Verb::Validate(arguments) => validate::validate(&arguments, &terminal),
         Verb::Run(arguments) => run::run(&arguments, &terminal),
+        Verb::Test(arguments) => test::test(&arguments, &terminal),
         Verb::Plan(arguments) => plan::plan(&arguments, &terminal),
         Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
         Verb::Simulate(arguments) => simulate::simulate(&arguments, &terminal),

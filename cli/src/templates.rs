@@ -58,6 +58,7 @@ const TRUTH: &str = include_str!("../../examples/vqa/data/truth.csv");
 const READINGS: &str = include_str!("../../examples/quickstart/readings.csv");
 const QUICKSTART: &str = include_str!("../templates/quickstart/workflow.yaml");
 const VQA: &str = include_str!("../templates/vqa/workflow.yaml");
+const TESTS: &str = "workflow.test.yaml";
 /// The description of a project; an existing one is kept.
 pub(crate) const README: &str = "README.md";
 
@@ -69,8 +70,8 @@ pub(crate) fn files(template: Template) -> Vec<ProjectFile> {
     };
     // Editors use these to check and complete the files; `tidemill schema` prints them for a newer version.
     let schemas = match template {
-        Template::Quickstart => &[SchemaFile::Workflow][..],
-        Template::Vqa => &[SchemaFile::Workflow, SchemaFile::Model],
+        Template::Quickstart => &[SchemaFile::Workflow, SchemaFile::Test][..],
+        Template::Vqa => &[SchemaFile::Workflow, SchemaFile::Test, SchemaFile::Model],
     };
     for kind in schemas {
         let path = format!(".tidemill/{}.schema.json", kind.name());
@@ -88,13 +89,17 @@ pub(crate) fn files(template: Template) -> Vec<ProjectFile> {
 fn quickstart() -> Vec<ProjectFile> {
     vec![
         ProjectFile::new("workflow.yaml", QUICKSTART.as_bytes()),
+        ProjectFile::new(TESTS, include_str!("../templates/quickstart/workflow.test.yaml").as_bytes()),
         ProjectFile::new("readings.csv", READINGS.as_bytes()),
     ]
 }
 
 fn vqa() -> Vec<ProjectFile> {
     let workflow = VQA.replace("SCENE_MODEL", scene_model!()).replace("ANSWER_MODEL", answer_model!());
-    let mut files = vec![ProjectFile::new("workflow.yaml", workflow.into_bytes())];
+    let mut files = vec![
+        ProjectFile::new("workflow.yaml", workflow.into_bytes()),
+        ProjectFile::new(TESTS, include_str!("../templates/vqa/workflow.test.yaml").as_bytes()),
+    ];
     let (mut questions, mut truth) = ("key,question\n".to_owned(), "key,answer\n".to_owned());
     for (key, image) in IMAGES {
         files.push(ProjectFile::new(format!("data/images/{key}.jpg"), image));

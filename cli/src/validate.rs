@@ -20,6 +20,7 @@ use tidemill_spec::plan::PlanFile;
 use tidemill_spec::profile::ProfileFile;
 use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::Workflow;
+use tidemill_spec::workflow_test::WorkflowTests;
 use tidemill_spec::yaml;
 
 /// The kind of a file, by its keys.
@@ -30,6 +31,7 @@ enum FileKind {
     Infrastructure,
     Model,
     Profile,
+    Test,
 }
 
 impl FileKind {
@@ -40,6 +42,7 @@ impl FileKind {
             FileKind::Infrastructure => "infrastructure",
             FileKind::Model => "model",
             FileKind::Profile => "profile",
+            FileKind::Test => "test file",
         }
     }
 
@@ -51,6 +54,7 @@ impl FileKind {
             FileKind::Infrastructure => &["tiers"],
             FileKind::Model => &["sha256", "backends", "licence"],
             FileKind::Profile => &["services", "machines", "messages"],
+            FileKind::Test => &["tests"],
         }
     }
 }
@@ -115,8 +119,14 @@ fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
     let source = yaml::read(file)?;
     let tree = yaml::parse(&source)?;
     // An infrastructure may have `sources` too: where they are.
-    let all =
-        [FileKind::Infrastructure, FileKind::Workflow, FileKind::Plan, FileKind::Model, FileKind::Profile];
+    let all = [
+        FileKind::Infrastructure,
+        FileKind::Workflow,
+        FileKind::Plan,
+        FileKind::Model,
+        FileKind::Profile,
+        FileKind::Test,
+    ];
     // Without a distinctive key it is taken for a workflow, whose errors then say what is missing.
     let has = |kind: &FileKind| kind.keys().iter().any(|key| tree.get(key).is_some());
     Ok(all.into_iter().find(has).unwrap_or(FileKind::Workflow))
@@ -177,6 +187,7 @@ fn check_file(
         FileKind::Profile => check_profile(file, workflows, listener).map(Right::from),
         FileKind::Infrastructure => Infrastructure::load(file).map(|_| Right::default()),
         FileKind::Model => check_model(file, looks).map(Right::from),
+        FileKind::Test => WorkflowTests::load(file).map(|tests| count_of(tests.tests.len()).into()),
     }
 }
 
@@ -191,6 +202,10 @@ fn check_workflow(file: &Path, looks: bool, listener: &dyn Listener) -> Result<R
         false => "",
     };
     Ok(Right { summary: summary_of(&workflow, what), unopened })
+}
+
+fn count_of(tests: usize) -> String {
+    format!(" ({tests} test{}; `tidemill test` runs them)", if tests == 1 { "" } else { "s" })
 }
 
 fn scope(looks: bool) -> Scope<'static> {

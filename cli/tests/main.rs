@@ -88,3 +88,4 @@ mod vehicle_plans;
 mod vehicle_restarts;
 mod vehicles;
 mod videos;
+mod workflow_tests;

@@ -53,6 +53,7 @@ fn the_vqa_project_is_valid_and_runs_and_scores_its_answers() {
     assert!(run.stderr.contains(" on rten"), "{}", run.stderr);
     let answers = rows(&std::fs::read_to_string(project.join("out/answers.jsonl")).unwrap());
     assert_eq!(answers.len(), 10);
+    elsewhere(&project, &["test"]).expect(0);
     // Five of ten on the machine of the first test; another processor may round one differently. A model that answers at
     // random would have none or one right.
     let truth = std::fs::read_to_string(project.join("data/truth.csv")).unwrap();
@@ -86,13 +87,19 @@ fn the_quickstart_is_valid_and_runs() {
     // The README names every file of the project.
     let readme = std::fs::read_to_string(folder.path().join("README.md")).unwrap();
     assert!(
-        ["workflow.yaml", "readings.csv", ".tidemill/"].iter().all(|file| readme.contains(file)),
+        ["workflow.yaml", "readings.csv", "workflow.test.yaml", ".tidemill/"]
+            .iter()
+            .all(|file| readme.contains(file)),
         "{readme}"
     );
     elsewhere(folder.path(), &["validate", "workflow.yaml"]).expect(0);
     let run = elsewhere(folder.path(), &["run", "workflow.yaml"]).expect(0);
     assert!(!rows(&run.stdout).is_empty());
     assert!(run.stderr.contains("quickstart: complete"), "{}", run.stderr);
+    let before = files_below(folder.path());
+    let tested = elsewhere(folder.path(), &["test"]).expect(0);
+    assert!(tested.stdout.ends_with("2 passed\n"), "{}", tested.stdout);
+    assert_eq!(files_below(folder.path()), before, "a test writes nothing");
 }
 
 #[test]

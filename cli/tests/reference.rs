@@ -35,6 +35,11 @@ const PAGES: &[(&str, &str, &str)] = &[
         "All keys of a profile: measurements of the operators of a workflow. `tidemill validate` checks such a \
          file, alone and against the workflow of its name.",
     ),
+    (
+        "test",
+        "Test reference",
+        "All keys of a file with tests of a workflow. [Testing a workflow](../testing.md) explains them by examples.",
+    ),
 ];
 
 #[test]

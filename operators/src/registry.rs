@@ -80,6 +80,7 @@ impl Registry {
         registry.register_operator(crate::relational::map::Map);
         registry.register_operator(crate::relational::join::Join);
         registry.register_operator(crate::relational::window::Window);
+        registry.register_operator(crate::relational::late::Late);
         registry.register_operator(crate::relational::distinct::Distinct);
         registry.register_operator(crate::vision::crop::Crop);
         registry.register_operator(crate::vision::track::Track);
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_summary_and_a_schema_without_unknown_keys() {
         let kinds = Registry::builtin().kinds();
-        assert_eq!(kinds.len(), 19);
+        assert_eq!(kinds.len(), 20);
         for kind in kinds {
             assert!(kind.summary.ends_with('.'), "{}", kind.kind);
             let schema = kind.options.as_value();

@@ -47,6 +47,7 @@ const KINDS: &[(&str, &[&str])] = &[
     ("infrastructure", &["tiers", "links"]),
     ("profile", &["machines", "services", "ratios", "messages"]),
     ("plan", &["plan_version", "percentile", "stages", "classes", "edges", "predicted"]),
+    ("test file", &["tests"]),
     ("model manifest", &["sha256", "licence", "origin", "backends", "outputs", "repeat", "decoder"]),
 ];
 

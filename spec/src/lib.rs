@@ -8,6 +8,7 @@
 //! | `plan.yaml` | [`plan::Plan`], [`plan::PlanFile`] | `E04xx` |
 //! | model manifests | [`manifest::Manifest`] | `E05xx` |
 //! | `profile.yaml` | [`profile::Profile`], [`profile::ProfileFile`] | `E08xx` |
+//! | `NAME.test.yaml` | [`workflow_test::WorkflowTests`] | `E075x` |
 //!
 //! `E06xx` is reserved for the types of connected ports, which the operators check. Every file takes these steps: text
 //! with limits, a tree in which every node has its place ([`value::Value`]), variables filled in, converted to types,
@@ -58,4 +59,5 @@ pub mod units;
 pub mod value;
 pub mod variables;
 pub mod workflow;
+pub mod workflow_test;
 pub mod yaml;

@@ -17,6 +17,7 @@ use crate::manifest::Manifest;
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::workflow::Workflow;
+use crate::workflow_test::WorkflowTests;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
@@ -43,8 +44,8 @@ impl Section {
     }
 }
 
-/// Returns all schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`, `profile`. The
-/// workflow's is without the options of any kind.
+/// Returns all schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`, `profile`, `test`.
+/// The workflow's is without the options of any kind.
 pub fn all() -> Vec<(&'static str, Schema)> {
     vec![
         ("workflow", workflow(&[])),
@@ -52,6 +53,7 @@ pub fn all() -> Vec<(&'static str, Schema)> {
         ("plan", document::<Plan>("A Tidemill plan")),
         ("model", document::<Manifest>("A Tidemill model manifest")),
         ("profile", document::<Profile>("A Tidemill profile")),
+        ("test", document::<WorkflowTests>("Tests of a Tidemill workflow")),
     ]
 }
 

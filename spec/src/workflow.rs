@@ -30,6 +30,7 @@ use std::path::PathBuf;
 
 mod check;
 mod input;
+mod late;
 mod load;
 mod policies;
 mod resources;

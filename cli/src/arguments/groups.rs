@@ -10,7 +10,14 @@ type Row = (&'static [&'static str], &'static str);
 const GROUPS: [(&str, &[Row]); 5] = [
     (
         "Workflow",
-        &[(&["init"], ""), (&["validate"], ""), (&["graph"], ""), (&["models"], ""), (&["schema"], "")],
+        &[
+            (&["init"], ""),
+            (&["validate"], ""),
+            (&["test"], ""),
+            (&["graph"], ""),
+            (&["models"], ""),
+            (&["schema"], ""),
+        ],
     ),
     ("Plan", &[(&["profile"], ""), (&["plan"], ""), (&["explain"], ""), (&["simulate"], "")]),
     (

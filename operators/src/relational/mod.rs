@@ -1,4 +1,4 @@
-//! Operators on columns: `filter`, `map`, `join`, `window`, `distinct`.
+//! Operators on columns: `filter`, `map`, `join`, `window`, `late`, `distinct`.
 mod aggregate;
 mod columnar;
 mod common_mistakes;
@@ -12,14 +12,17 @@ pub mod join;
 mod join_side;
 mod join_state;
 mod keys;
+pub mod late;
 pub mod map;
 mod panes;
+mod session_state;
 pub(crate) mod snapshot;
 mod text_length;
 mod typing;
 mod widening;
 pub mod window;
 mod window_pane;
+mod window_rows;
 mod window_state;
 
 use crate::api::DeadLetter;

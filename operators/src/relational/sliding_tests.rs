@@ -1,5 +1,5 @@
 //! Tests of overlapping windows.
-use super::super::window_state::EPOCH_ROWS;
+use super::super::window_rows::EPOCH_ROWS;
 use super::tests::{ALL, make, readings, record, result, rows, rows_of};
 use super::*;
 use crate::api::{Output, Stateful};

@@ -1,4 +1,4 @@
-//! `window`: counts, sums, means, least and largest values over tumbling or sliding windows of event time.
+//! `window`: counts, sums, means, least and largest values over windows of event time: tumbling, sliding or by session.
 //!
 //! ```yaml
 //! - id: by_colour
@@ -16,8 +16,8 @@
 //! Windows start at whole multiples of `slide` since 1970-01-01 and take rows with `start <= time < start + size`. With
 //! a `slide` below `size` they overlap, and a row counts in each one that it is in, `size / slide` of them. A window
 //! closes when the watermark reaches its end plus `allowed_lateness`: from then on no row of it is expected. A row that
-//! comes later counts in those of its windows that are open; when none is, it is counted as a drop `late`. Nothing
-//! depends on wall time, on the order of arrival, on how epochs are cut or on restarts.
+//! comes later counts in those of its windows that are open; when none is, it is counted as a drop `late`, or goes to the
+//! readers of `ID.late` (see [`super::late`]). Nothing depends on wall time, on the order of arrival, on how epochs are cut or on restarts.
 //!
 //! The state holds each group at most twice a slide (see `panes.rs`), however many windows overlap; a result
 //! costs a merge of what its window has of that group. So results cost most where `slide` is small: more than
@@ -27,6 +27,16 @@
 //! in the next epochs. So the end of a stream, or a gap in it, which closes all open windows at once, takes no memory
 //! for all their results together, and the sinks commit in between. Only a row that comes late, for a window that
 //! overlaps closed ones, makes the rest of these follow at once.
+//!
+//! With `session: 30s` in place of `size`, windows follow the rows of a group: rows less than 30 s apart are in one window, from the first
+//! to 30 s after the last.
+//!
+//! ```yaml
+//! - {id: visits, kind: window, input: clicks, options: {session: 30s, group_by: [user], aggregates: [{function: count}]}}
+//! ```
+//! It closes when the watermark reaches its end plus `allowed_lateness`. A row between two open sessions makes one of them. A row is
+//! late if it is `session` plus `allowed_lateness` or more behind the watermark, even if a session around it is still open: then no
+//! row can join a session that has been emitted. Results come by their end. A group that never pauses gives no result before the end.
 //!
 //! Output columns: `window_start` and `window_end` (int64, milliseconds since 1970), the group columns, the
 //! aggregates. The event time of a result is the last microsecond of its window; results come by window start, then
@@ -68,17 +78,19 @@
 use super::aggregate::{Aggregate, Function};
 use super::keys::is_key_type;
 use super::panes::Windows;
-use super::window_state::{Running, Setup};
-use crate::api::{Computation, Instance, MakeInstance, Spread};
+use super::session_state::{RunningSessions, Sessions};
+use super::window_rows::Setup;
+use super::window_state::Running;
+use crate::api::{Computation, Instance, MakeInstance, Output, Spread};
 use crate::columns::declared_name;
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
-use crate::record::{operator_number, record_schema};
+use crate::record::{EventTime, operator_number, record_schema};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::OperatorFacts;
-use tidemill_spec::span::Located;
+use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::units::TimeSpan;
 
@@ -90,8 +102,12 @@ pub struct Window;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Length of a window, for instance `10s`; whole milliseconds.
-    size: Located<TimeSpan>,
+    /// Length of a window, for instance `10s`; whole milliseconds. Needed, except with `session`.
+    #[serde(default)]
+    size: Option<Located<TimeSpan>>,
+    /// Time without a row that ends a window, for instance `30s`; whole milliseconds. Default: none; windows have a `size`.
+    #[serde(default)]
+    session: Option<Located<TimeSpan>>,
     /// From the start of one window to the start of the next, for instance `2s`; whole milliseconds, at most `size`.
     /// Default: as `size`, windows do not overlap.
     #[serde(default)]
@@ -104,6 +120,38 @@ pub struct Options {
     /// Time after its end, by the watermark, during which a window still accepts rows. Default: 0s.
     #[serde(default)]
     allowed_lateness: TimeSpan,
+    /// Late rows: `drop` counts them as drops; `pass` counts them as notes, because an operator `late` passes them on. An input
+    /// `ID.late` sets it. Default: drop.
+    #[serde(default)]
+    late: LateRows,
+}
+
+impl Options {
+    /// See [`TypedOperatorKind::spread`].
+    pub(super) fn spread(&self) -> Spread {
+        Spread::by_group(self.group_by.iter().map(|name| name.value.as_str()))
+    }
+}
+
+/// What becomes of late rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LateRows {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// Another operator passes them on.
+    Pass,
+}
+
+impl LateRows {
+    /// Counts late rows.
+    pub(super) fn count(self, rows: u64, output: &mut Output) {
+        match self {
+            Self::Drop => output.drop_rows("late", rows),
+            Self::Pass => output.note_rows("late", rows),
+        }
+    }
 }
 
 /// One aggregate.
@@ -126,13 +174,12 @@ const MOST_WINDOWS: i64 = 3600;
 impl TypedOperatorKind for Window {
     type Options = Options;
     const KIND: &'static str = "window";
-    const SUMMARY: &'static str =
-        "Counts, sums, means, least and largest values over tumbling or sliding windows of event time.";
+    const SUMMARY: &'static str = "Counts, sums, means, least and largest values over windows of event time: tumbling, sliding or by session.";
     const FACTS: OperatorFacts =
         OperatorFacts { computation: Computation::Stateful, has_windows: true, ..OperatorFacts::DEFAULT };
 
     fn spread(options: &Options) -> Spread {
-        Spread::by_group(options.group_by.iter().map(|name| name.value.as_str()))
+        options.spread()
     }
 
     fn bind_typed(
@@ -144,9 +191,9 @@ impl TypedOperatorKind for Window {
         let Located { value: options, span: place, .. } = options;
         let port = &inputs[0];
         let mut errors = Diagnostics::new();
-        let (size, slide) = size_and_slide(&options).unwrap_or_else(|error| {
+        let shape = shape(&options, context, &place).unwrap_or_else(|error| {
             errors.push(error);
-            (1000, 1000)
+            Shape::Sessions(Sessions { gap: 1000, lateness: 0 })
         });
         let mut columns = vec![
             Column::new("window_start", ColumnType::Int64),
@@ -198,34 +245,101 @@ impl TypedOperatorKind for Window {
         let output = StreamType::new(columns);
         let setup = Arc::new(Setup {
             operator: operator_number(context.id),
-            windows: Windows {
-                size,
-                slide,
-                // Rounded up: a watermark is a whole microsecond.
-                lateness: i64::try_from(options.allowed_lateness.0.div_ceil(1000)).unwrap_or(i64::MAX),
-            },
             group_types: output.columns[2..2 + group_by.len()]
                 .iter()
                 .map(|c| c.column_type.clone())
                 .collect(),
             group_by,
             aggregates,
+            late: options.late,
             output: record_schema(&output),
         });
-        Ok((output, Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup))))))))
+        let make: MakeInstance = Arc::new(move || {
+            let setup = Arc::clone(&setup);
+            Ok(Instance::Stateful(match shape {
+                Shape::Windows(windows) => Box::new(Running::new(setup, windows)),
+                Shape::Sessions(sessions) => Box::new(RunningSessions::new(setup, sessions)),
+            }))
+        });
+        Ok((output, make))
+    }
+}
+
+/// When windows start and end.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shape {
+    /// At fixed times.
+    Windows(Windows),
+    /// By the rows.
+    Sessions(Sessions),
+}
+
+impl Shape {
+    /// Whether no window takes a row of this time any more.
+    pub(super) fn is_late(&self, time: EventTime, watermark: EventTime) -> bool {
+        match self {
+            Self::Windows(windows) => {
+                windows.pane(time).is_some_and(|pane| windows.is_closed(windows.last(pane.start), watermark))
+            }
+            Self::Sessions(sessions) => sessions.has_end(time) && sessions.is_closed(time, watermark),
+        }
+    }
+}
+
+/// Returns when windows start and end. `place`: that of the options.
+pub(super) fn shape(
+    options: &Options,
+    context: &OperatorContext<'_>,
+    place: &Span,
+) -> Result<Shape, Diagnostic> {
+    // Rounded up: a watermark is a whole microsecond.
+    let lateness = i64::try_from(options.allowed_lateness.0.div_ceil(1000)).unwrap_or(i64::MAX);
+    let wrong = |message: &str, place: &Span, help: &str| {
+        let place = if place.source().is_some() { place } else { &context.id.span };
+        Err(Diagnostic::error("E0606", message).at(place.clone()).with_help(help))
+    };
+    match (&options.size, &options.session, &options.slide) {
+        (Some(size), None, slide) => {
+            let (size, slide) = size_and_slide(size, slide.as_ref())?;
+            Ok(Shape::Windows(Windows { size, slide, lateness }))
+        }
+        (None, Some(gap), None) => {
+            let gap = microseconds(gap, "a session that ends after")?;
+            Ok(Shape::Sessions(Sessions { gap, lateness }))
+        }
+        (None, Some(_), Some(slide)) => wrong(
+            "sessions do not slide",
+            &slide.span,
+            "leave out `slide`, or write `size` in place of `session`",
+        ),
+        (Some(_), Some(gap), _) => {
+            let help = "keep `size` for windows of one length, or `session` for windows that end after a time without rows";
+            wrong("a window has either a `size` or ends by `session`", &gap.span, help)
+        }
+        (None, None, _) => {
+            let message = format!("window `{}` has no `size`", context.id);
+            wrong(
+                &message,
+                place,
+                "write `size: 10s`, or `session: 30s` for windows that end after a time without rows",
+            )
+        }
     }
 }
 
 /// Returns size and slide in microseconds.
-fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
-    let size = microseconds(&options.size, "a window of")?;
-    let Some(written) = &options.slide else { return Ok((size, size)) };
+fn size_and_slide(
+    length: &Located<TimeSpan>,
+    slide: Option<&Located<TimeSpan>>,
+) -> Result<(i64, i64), Diagnostic> {
+    let size = microseconds(length, "a window of")?;
+    let Some(written) = slide else { return Ok((size, size)) };
     let slide = microseconds(written, "a slide of")?;
     let wrong = |message: String, help: String| {
         let error = Diagnostic::error("E0606", message).at(written.span.clone()).with_help(help);
-        Err(error.with_related(options.size.span.clone(), "the size of a window"))
+        Err(error.with_related(length.span.clone(), "the size of a window"))
     };
-    let (size_text, slide_text) = (options.size.value, written.value);
+    let (size_text, slide_text) = (length.value, written.value);
     if slide > size {
         return wrong(
             format!("rows between windows of {size_text} every {slide_text} would be in none"),
@@ -303,3 +417,7 @@ mod tests;
 #[cfg(test)]
 #[path = "sliding_tests.rs"]
 mod sliding_tests;
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod session_tests;

@@ -26,6 +26,7 @@ pub mod video;
 pub mod whole_file;
 
 use crate::api::OperatorError;
+pub use rows::json_rows;
 use std::path::Path;
 
 /// Cuts a text file of a sink back to the committed part of a token of that sink, and releases it: no other run continues

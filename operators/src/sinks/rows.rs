@@ -2,6 +2,7 @@
 use crate::api::OperatorError;
 use crate::kind::{EndContext, InputPort};
 use crate::record::{METADATA_COLUMNS, Metadata, payload_field};
+use crate::values::Values;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int64Type, UInt8Type};
 use arrow_array::{
@@ -84,6 +85,16 @@ impl Rows {
             errors.push(Diagnostic::error("E0606", message).at(place.clone()).with_help(help));
         }
         errors.into_result(Self { columns })
+    }
+
+    /// All columns of a stream after the event time, and after the change if rows may be retracted.
+    fn whole(stream: &StreamType) -> Self {
+        let mut columns = vec![("_time".to_owned(), Written::Time)];
+        if stream.revised {
+            columns.push(("_change".to_owned(), Written::Change));
+        }
+        columns.extend(all(stream));
+        Self { columns }
     }
 
     /// Names and contents, in order.
@@ -186,6 +197,18 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+/// Returns the rows of a batch with metadata as sink `jsonl` writes them: `_time`, `_change` if rows may be retracted, and all
+/// columns of the stream.
+///
+/// # Errors
+/// A value that is no JSON.
+pub fn json_rows(stream: &StreamType, batch: &RecordBatch) -> Result<Vec<Values>, OperatorError> {
+    let mut lines = Vec::new();
+    Rows::whole(stream).json(batch, &mut lines)?;
+    let rows = serde_json::Deserializer::from_slice(&lines).into_iter();
+    rows.collect::<Result<_, _>>().map_err(|error| OperatorError::new(error.to_string()))
 }
 
 /// Returns the field of a payload column. Other programs know the shape of a tensor by Arrow's own extension type.

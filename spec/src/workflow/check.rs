@@ -1,5 +1,5 @@
 //! Checks of a workflow beyond its syntax.
-use super::{Input, Journal, Operator, Workflow, when_cut};
+use super::{Input, Journal, Operator, Workflow, late, when_cut};
 use crate::bucket_address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
@@ -71,7 +71,11 @@ impl Workflow {
             if found.len() >= ENOUGH {
                 return false;
             }
-            found.extend(identifier::check(id, ""));
+            let is_late = || self.operators.iter().any(|op| op.id.value == id.value && op.kind == "late");
+            match late::of_window(id).filter(|_| is_late()) {
+                Some(window) => found.extend(identifier::check(&window.into(), "")),
+                None => found.extend(identifier::check(id, "")),
+            }
             if let Some(first) = firsts.insert(id.as_str(), id) {
                 unique = false;
                 found.push(
@@ -103,9 +107,12 @@ impl Workflow {
                 let candidates = self.producers().map(|id| id.as_str()).filter(|id| *id != reader.as_str());
                 let nearest = suggestion(from, candidates, "sources and operators");
                 Diagnostic::error("E0205", format!("there is no source or operator `{from}`")).with_help(
-                    match foreign_letters(from) {
-                        Some(letters) => format!("{letters}; {nearest}"),
-                        None => nearest,
+                    match (foreign_letters(from), late::of_window(from)) {
+                        (Some(letters), _) => format!("{letters}; {nearest}"),
+                        (None, Some(_)) => {
+                            format!("only operators of kind `window` have late rows; {nearest}")
+                        }
+                        (None, None) => nearest,
                     },
                 )
             };

@@ -1,5 +1,5 @@
 //! Reading and printing workflows.
-use super::{Workflow, WorkflowDirectory};
+use super::{Workflow, WorkflowDirectory, late};
 use crate::diagnostic::Diagnostics;
 use crate::digest::sha256;
 use crate::span::SourceFile;
@@ -67,6 +67,7 @@ impl Workflow {
     fn tree(source: &Arc<SourceFile>, lookup: Lookup<'_>) -> Result<Value, Diagnostics> {
         let mut tree = document::tree(source, "workflow")?;
         variables::fill_in(&mut tree, lookup)?;
+        late::add(&mut tree);
         Ok(tree)
     }
 
