@@ -33,8 +33,11 @@ impl Cable {
         Self { ends, port: own }
     }
 
-    /// Cuts it; returns the number of connections that ended.
+    /// Cuts it when there is a connection; returns the number of connections that ended.
     pub(crate) fn cut(&self) -> usize {
+        while self.ends.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
         let ends = std::mem::take(&mut *self.ends.lock().unwrap());
         ends.iter().filter(|end| end.shutdown(Shutdown::Both).is_ok()).count() / 2
     }
