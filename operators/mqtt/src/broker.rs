@@ -1,6 +1,7 @@
 //! The broker of a source or sink: its address, login, certificates, and the pauses between connections.
 use rumqttc::{
-    ConnectReturnCode, ConnectionError, DisconnectReasonCode, MqttOptions, StateError, TlsConfiguration, Transport,
+    ConnectReturnCode, ConnectionError, DisconnectReasonCode, MqttOptions, StateError, TlsConfiguration,
+    Transport,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -68,15 +69,22 @@ fn wrong(text: impl Into<String>, help: &str) -> Diagnostic {
 
 impl Broker {
     /// Checks the options; reads passwords and certificates only where the context opens the end.
-    pub(crate) fn of(context: &EndContext<'_>, written: &Written<'_>, errors: &mut Diagnostics) -> Option<Self> {
+    pub(crate) fn of(
+        context: &EndContext<'_>,
+        written: &Written<'_>,
+        errors: &mut Diagnostics,
+    ) -> Option<Self> {
         let place = place_of(written.broker).map_err(|error| errors.push(error)).ok();
         let login = login(context, written).map_err(|error| errors.push(error)).ok();
         let tls = tls(context, written.tls).map_err(|error| errors.push(error)).ok();
         let client_id = match written.client_id {
             Some(given) if given.is_empty() || given.len() > 256 || given.chars().any(char::is_control) => {
                 errors.push(
-                    wrong("`client_id` is empty, too long, or has control characters", "write a name such as `line-4`")
-                        .at(given.span.clone()),
+                    wrong(
+                        "`client_id` is empty, too long, or has control characters",
+                        "write a name such as `line-4`",
+                    )
+                    .at(given.span.clone()),
                 );
                 return None;
             }
@@ -145,7 +153,8 @@ pub(crate) fn spread(pause: Duration, number: u64) -> Duration {
 }
 
 fn place_of(written: &Located<String>) -> Result<(String, u16), Diagnostic> {
-    let help = "write host and port, such as `broker.local:1883`; user and password have options of their own";
+    let help =
+        "write host and port, such as `broker.local:1883`; user and password have options of their own";
     if written.contains('@') || written.contains("://") {
         // Not shown: it may have a password.
         return Err(wrong("`broker` is a URL, expected a host and a port", help));
@@ -235,7 +244,8 @@ fn configured(
         return Err("there is none".into());
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 

@@ -62,7 +62,10 @@ mod tests {
     #[test]
     fn the_topic_is_a_field() {
         assert_eq!(line("{}", Some(("t", "a/b"))), "{\"t\":\"a/b\"}");
-        assert_eq!(line("{\"a\": 1 }", Some(("t", "a/\"b\\\u{1}é"))), "{\"a\": 1 ,\"t\":\"a/\\\"b\\\\\\u0001é\"}");
+        assert_eq!(
+            line("{\"a\": 1 }", Some(("t", "a/\"b\\\u{1}é"))),
+            "{\"a\": 1 ,\"t\":\"a/\\\"b\\\\\\u0001é\"}"
+        );
         let value: serde_json::Value = serde_json::from_str(&line("{\"t\": 1}", Some(("t", "a")))).unwrap();
         assert_eq!(value["t"], "a", "the topic counts");
     }

@@ -176,8 +176,11 @@ impl SourceKind for Mqtt {
         check_topic_column(&read, &mut errors);
         if read.in_flight == 0 {
             errors.push(
-                wrong("`in_flight: 0` would let no message come", "write a number from 1 to 65535, or leave it out")
-                    .at(options.span.clone()),
+                wrong(
+                    "`in_flight: 0` would let no message come",
+                    "write a number from 1 to 65535, or leave it out",
+                )
+                .at(options.span.clone()),
             );
         }
         errors.into_result(())?;
@@ -213,13 +216,16 @@ impl SourceKind for Mqtt {
 fn check_topics(options: &Options, errors: &mut Diagnostics) {
     if options.topics.is_empty() {
         errors.push(
-            wrong("there is no topic", "write one: `topics: [plant/+/temperature]`").at(options.broker.span.clone()),
+            wrong("there is no topic", "write one: `topics: [plant/+/temperature]`")
+                .at(options.broker.span.clone()),
         );
     }
     for topic in &options.topics {
         if rumqttc::ValidatedTopicFilter::new(topic.value.as_str()).is_err() {
             let help = "`+` stands for a whole level, `#` for all further levels and only at the end: `plant/+/temperature`, `plant/#`";
-            errors.push(wrong(format!("`{topic}` is not a topic to subscribe to"), help).at(topic.span.clone()));
+            errors.push(
+                wrong(format!("`{topic}` is not a topic to subscribe to"), help).at(topic.span.clone()),
+            );
         }
     }
 }

@@ -115,7 +115,8 @@ impl Subscription {
 
     fn tell(&self, state: FeedState, detail: &str) {
         let mut shared = lock(&self.shared);
-        let since = shared.state.filter(|(known, _)| *known == state).map_or_else(monotonic, |(_, since)| since);
+        let since =
+            shared.state.filter(|(known, _)| *known == state).map_or_else(monotonic, |(_, since)| since);
         shared.state = Some((state, since));
         detail.clone_into(&mut shared.detail);
     }
@@ -199,8 +200,11 @@ impl Subscription {
                 }
                 drop(shared);
                 // Also in a session that continues: the topics may be others than those of its start.
-                let filters =
-                    self.settings.topics.iter().map(|topic| SubscribeFilterInput::new(topic.as_str(), QoS::AtLeastOnce));
+                let filters = self
+                    .settings
+                    .topics
+                    .iter()
+                    .map(|topic| SubscribeFilterInput::new(topic.as_str(), QoS::AtLeastOnce));
                 if let Err(error) = client.try_subscribe_many(filters) {
                     return Seen::Refused(format!("the topics cannot be subscribed to: {error}"));
                 }
@@ -208,7 +212,8 @@ impl Subscription {
             }
             Event::Incoming(Incoming::SubAck(answer)) => {
                 let codes = self.settings.topics.iter().zip(&answer.return_codes);
-                let refused = codes.into_iter().find(|(_, code)| !matches!(code, SubscribeReasonCode::Success(_)));
+                let refused =
+                    codes.into_iter().find(|(_, code)| !matches!(code, SubscribeReasonCode::Success(_)));
                 match refused {
                     None => {
                         self.tell(FeedState::Live, "");
@@ -217,7 +222,9 @@ impl Subscription {
                     Some((topic, SubscribeReasonCode::NotAuthorized)) => {
                         Seen::Refused(format!("the broker does not let this user read `{topic}`"))
                     }
-                    Some((topic, code)) => Seen::Refused(format!("the broker refuses the topic `{topic}`: {code:?}")),
+                    Some((topic, code)) => {
+                        Seen::Refused(format!("the broker refuses the topic `{topic}`: {code:?}"))
+                    }
                 }
             }
             Event::Incoming(Incoming::Publish(publish)) => {
@@ -266,7 +273,9 @@ impl Subscription {
     fn settle(&self, client: &AsyncClient, identifier: u16, number: u64) {
         let mut shared = lock(&self.shared);
         let connection = shared.connection;
-        let Some(taken) = shared.taken.get_mut(&identifier).filter(|taken| taken.number == number) else { return };
+        let Some(taken) = shared.taken.get_mut(&identifier).filter(|taken| taken.number == number) else {
+            return;
+        };
         taken.settled = true;
         if Some(taken.connection) == connection {
             taken.handed = true;
@@ -275,7 +284,12 @@ impl Subscription {
     }
 
     /// Writes messages into the pipe until its reader has gone.
-    fn write(&self, mut pipe: PipeWriter, messages: &Receiver<Message>, settled: &Sender<Written>) -> io::Result<()> {
+    fn write(
+        &self,
+        mut pipe: PipeWriter,
+        messages: &Receiver<Message>,
+        settled: &Sender<Written>,
+    ) -> io::Result<()> {
         let (mut end, mut line) = (0, Vec::new());
         loop {
             let Message { publish, number } = match messages.recv_timeout(LOOK) {
@@ -454,7 +468,10 @@ impl Feeds for Handle {
                 Ok(())
             }
             FeedOrder::Resume { feed } => Err(format!("there is no feed `{feed}`: the only one is `{own}`")),
-            _ => Err("a subscription can only be resumed after it has failed: its topics are in the workflow".into()),
+            _ => {
+                Err("a subscription can only be resumed after it has failed: its topics are in the workflow"
+                    .into())
+            }
         }
     }
 }

@@ -33,7 +33,10 @@ fn read(reader: &mut dyn Source, counts: &mut BTreeMap<i64, u64>) -> (Vec<String
             let topics = payload.columns().get(1).map(|column| {
                 column.as_string::<i32>().iter().map(|topic| topic.unwrap().to_owned()).collect()
             });
-            (topics.unwrap_or_default(), dead_letters.iter().map(|letter| letter.reason.to_string()).collect())
+            (
+                topics.unwrap_or_default(),
+                dead_letters.iter().map(|letter| letter.reason.to_string()).collect(),
+            )
         }
         other => panic!("{other:?}"),
     }
@@ -60,7 +63,10 @@ fn cut(cuts: usize, is_journalled: bool) {
     let Some(mut broker) = Broker::start(None) else { return };
     let cable = Cable::to(broker.port);
     let folder = tempfile::tempdir().unwrap();
-    let text = format!("broker: 127.0.0.1:{}\ntopics: [numbers/+]\ncolumns: {{n: int64}}\nin_flight: 100", cable.port);
+    let text = format!(
+        "broker: 127.0.0.1:{}\ntopics: [numbers/+]\ncolumns: {{n: int64}}\nin_flight: 100",
+        cable.port
+    );
     let mut source = bind(folder.path(), &text).unwrap();
     if is_journalled {
         let journal = Journal::open(&folder.path().join("journal"), 7, LEAST_SIZE).unwrap();
@@ -97,7 +103,10 @@ fn cut(cuts: usize, is_journalled: bool) {
     }
     let status = source.feeds.as_ref().unwrap().status().remove(0);
     let again: u64 = counts.values().map(|count| count - 1).sum();
-    eprintln!("{cuts} cuts, {published} messages published, {} received, {again} of them twice, {} connections", status.received, status.connects);
+    eprintln!(
+        "{cuts} cuts, {published} messages published, {} received, {again} of them twice, {} connections",
+        status.received, status.connects
+    );
     assert_eq!(counts.len() as u64, published, "none is lost");
     assert!(counts.keys().copied().eq(0..published as i64));
     assert!(status.connects > cuts as u64 && status.drops.is_empty());
@@ -130,7 +139,9 @@ fn topics_are_a_column_and_broken_messages_dead_letters() {
     let reader = start(&source);
     wait_for_state(&source, FeedState::Live);
     let long = format!("{{\"n\": 1, \"more\": \"{}\"}}", "x".repeat(100));
-    for (topic, message) in [("a/b", "{\"n\":\n 1}"), ("a", "21"), ("a/c", &long), ("b", "{\"n\": 7}"), ("a/d/e", "{\"n\": 2}")] {
+    for (topic, message) in
+        [("a/b", "{\"n\":\n 1}"), ("a", "21"), ("a/c", &long), ("b", "{\"n\": 7}"), ("a/d/e", "{\"n\": 2}")]
+    {
         let mut command = std::process::Command::new("mosquitto_pub");
         command.args(["-V", "5", "-q", "1", "-p", &broker.port.to_string(), "-t", topic, "-m", message]);
         assert!(command.status().unwrap().success());
@@ -180,9 +191,15 @@ fn wrong_options_are_refused_with_what_to_write() {
         ("broker: 'mqtt://u:S3cret@b:1'\ntopics: [a]\ncolumns: {n: int64}", "`broker` is a URL"),
         ("broker: 'b:1'\ntopics: []\ncolumns: {n: int64}", "there is no topic"),
         ("broker: 'b:1'\ntopics: ['a/#/b']\ncolumns: {n: int64}", "`a/#/b` is not a topic"),
-        ("broker: 'b:1'\ntopics: [a]\ncolumns: {n: int64}\ntopic_column: t", "`topic_column: t` is not a column"),
+        (
+            "broker: 'b:1'\ntopics: [a]\ncolumns: {n: int64}\ntopic_column: t",
+            "`topic_column: t` is not a column",
+        ),
         ("broker: 'b:1'\ntopics: [a]\ncolumns: {n: int64}\npassword_env: P", "a password and no user"),
-        ("broker: 'b:1'\ntopics: [a]\ncolumns: {n: int64}\nuser: u\npassword_env: TIDEMILL_NOT_SET", "is not set"),
+        (
+            "broker: 'b:1'\ntopics: [a]\ncolumns: {n: int64}\nuser: u\npassword_env: TIDEMILL_NOT_SET",
+            "is not set",
+        ),
         ("broker: 'b:1'\ntopics: [a]\ncolumns: {n: int64}\nin_flight: 0", "`in_flight: 0`"),
     ] {
         let error = bind(Path::new("."), text).err().expect(text);

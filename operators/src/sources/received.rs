@@ -3,12 +3,12 @@
 //! A kind gives a [`LineStream`], which writes whole lines into a pipe; [`bind`] makes a source of it that parses them as
 //! [`super::jsonl`] does, with its options, dead letters and journal.
 pub use super::event_time::TimeUnit;
-pub use crate::columns::ScalarType;
 use super::input::Origin;
 use super::jsonl::JsonlFormat;
 pub use super::jump::MaxJump;
 use super::table::{self, Options};
 use crate::api::{BoundSource, Unread};
+pub use crate::columns::ScalarType;
 use crate::kind::EndContext;
 use std::fs::File;
 use std::io;
@@ -72,16 +72,8 @@ pub fn bind(
     stream: Arc<dyn LineStream>,
 ) -> Result<BoundSource, Diagnostics> {
     table::have_event_time(options)?;
-    let LineOptions {
-        place,
-        columns,
-        event_time,
-        time_unit,
-        time_zone,
-        out_of_order,
-        max_jump,
-        max_line,
-    } = lines;
+    let LineOptions { place, columns, event_time, time_unit, time_zone, out_of_order, max_jump, max_line } =
+        lines;
     let options = Options {
         path: place,
         stream: None,

@@ -134,11 +134,8 @@ impl SourceKind for Tcp {
             .into());
         }
         let max_line = Bytes(max_line.0.clamp(1, LINE_LIMIT));
-        let connections = Connections {
-            side,
-            limit: max_line.0 as usize,
-            count: connections.map(|count| count.value),
-        };
+        let connections =
+            Connections { side, limit: max_line.0 as usize, count: connections.map(|count| count.value) };
         let lines = LineOptions {
             place: address,
             columns,

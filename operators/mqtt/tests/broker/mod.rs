@@ -16,7 +16,9 @@ pub(crate) struct Broker {
 }
 
 fn program() -> Option<PathBuf> {
-    let in_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    let in_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let mut folders = in_path.chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/local/sbin")]);
     folders.find_map(|folder| Some(folder.join("mosquitto")).filter(|program| program.is_file()))
 }
@@ -53,7 +55,8 @@ impl Broker {
             None => lines.push("allow_anonymous true".into()),
             Some((user, password)) => {
                 std::fs::write(at("passwords"), format!("{user}:{password}\n")).unwrap();
-                let hashed = Command::new("mosquitto_passwd").args(["-U", &at("passwords")]).status().unwrap();
+                let hashed =
+                    Command::new("mosquitto_passwd").args(["-U", &at("passwords")]).status().unwrap();
                 assert!(hashed.success());
                 lines.extend(["allow_anonymous false".into(), format!("password_file {}", at("passwords"))]);
             }
@@ -74,7 +77,8 @@ impl Broker {
         let conf = self.folder.path().join("conf");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(&self.program).arg("-c").arg(&conf);
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let process =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         self.process = Some(process);
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             let ended = self.process.as_mut().unwrap().try_wait().unwrap();
