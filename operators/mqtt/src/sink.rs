@@ -161,7 +161,9 @@ impl Account {
                 shared.failed.get_or_insert(format!("it refuses a message: {:?}", answer.reason));
             }
             Ok(_) => shared.acknowledged += 1,
-            Err(PublishNoticeError::V5PubAck(PubAckReason::NoMatchingSubscribers)) => shared.acknowledged += 1,
+            Err(PublishNoticeError::V5PubAck(PubAckReason::NoMatchingSubscribers)) => {
+                shared.acknowledged += 1
+            }
             Err(error @ (PublishNoticeError::V5PubAck(_) | PublishNoticeError::RetainNotSupported)) => {
                 shared.failed.get_or_insert(format!("it refuses a message: {error}"));
             }
@@ -191,7 +193,8 @@ struct MqttSink {
 
 impl MqttSink {
     fn open(settings: &Arc<Settings>) -> Result<Self, OperatorError> {
-        let failed = |error: &dyn std::fmt::Display| OperatorError::new(format!("sink `{}`: {error}", settings.id));
+        let failed =
+            |error: &dyn std::fmt::Display| OperatorError::new(format!("sink `{}`: {error}", settings.id));
         // Each sink has a session of its own: two of one name would end each other's connection.
         let mut broker = settings.broker.clone();
         broker.client_id = format!("{}-{:08x}", broker.client_id, number());
@@ -222,7 +225,11 @@ impl MqttSink {
     }
 
     fn failed(&self, cause: &str) -> OperatorError {
-        OperatorError::new(format!("sink `{}`, broker {}: {cause}", self.settings.id, self.settings.broker.place()))
+        OperatorError::new(format!(
+            "sink `{}`, broker {}: {cause}",
+            self.settings.id,
+            self.settings.broker.place()
+        ))
     }
 
     /// Hands a message to the library; returns it if there is no place.
@@ -253,7 +260,9 @@ impl MqttSink {
         let mut shared = waited.unwrap_or_else(PoisonError::into_inner).0;
         match &shared.failed {
             Some(cause) => Err(self.failed(cause)),
-            None if shared.called_off => Err(self.failed("it was called off while messages waited for the broker")),
+            None if shared.called_off => {
+                Err(self.failed("it was called off while messages waited for the broker"))
+            }
             None => Ok((shared.acknowledged, std::mem::take(&mut shared.given_up))),
         }
     }

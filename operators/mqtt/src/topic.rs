@@ -22,11 +22,15 @@ pub(crate) struct Topic(Vec<Part>);
 
 impl Topic {
     /// Parses `plant/{line}/alarms`, in which `{line}` is the value of the column `line`.
-    pub(crate) fn parse(sink: &str, input: &InputPort, written: &Located<String>) -> Result<Self, Diagnostic> {
+    pub(crate) fn parse(
+        sink: &str,
+        input: &InputPort,
+        written: &Located<String>,
+    ) -> Result<Self, Diagnostic> {
         let wrong = |text: String| {
-            Diagnostic::error("E0606", text)
-                .at(written.span.clone())
-                .with_help("write a topic such as `plant/alarms`, or `plant/{line}/alarms` with the value of a column")
+            Diagnostic::error("E0606", text).at(written.span.clone()).with_help(
+                "write a topic such as `plant/alarms`, or `plant/{line}/alarms` with the value of a column",
+            )
         };
         let (mut parts, mut rest) = (Vec::new(), written.value.as_str());
         while let Some((text, after)) = rest.split_once('{') {
@@ -35,7 +39,8 @@ impl Topic {
             };
             parts.push(Part::Text(text.to_owned()));
             let name = Located::new(name.to_owned(), written.span.clone());
-            let fits = |found: &ColumnType| matches!(found, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool);
+            let fits =
+                |found: &ColumnType| matches!(found, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool);
             let (index, column) = input.column(sink, 0, &name, "text, int64 or bool", fits)?;
             parts.push(Part::Column(index, column.column_type.clone()));
             rest = after;

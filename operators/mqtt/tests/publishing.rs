@@ -28,7 +28,8 @@ fn bind(text: &str) -> Result<BoundSink, String> {
 
 fn batch(rows: impl Iterator<Item = (Option<&'static str>, i64)>) -> RecordBatch {
     let (lines, numbers): (Vec<_>, Vec<_>) = rows.unzip();
-    let columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(lines)), Arc::new(Int64Array::from(numbers))];
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(StringArray::from(lines)), Arc::new(Int64Array::from(numbers))];
     first_records(&RecordBatch::try_new(payload_schema(&stream()), columns).unwrap()).unwrap()
 }
 
@@ -40,7 +41,10 @@ impl Subscriber {
         let options = rumqttc::MqttOptions::new("subscriber", ("127.0.0.1", port));
         let (client, mut connection) = rumqttc::Client::builder(options).capacity(10).build();
         client.subscribe("plant/#", rumqttc::QoS::AtLeastOnce).unwrap();
-        while !matches!(connection.recv().unwrap().unwrap(), rumqttc::Event::Incoming(rumqttc::Incoming::SubAck(_))) {}
+        while !matches!(
+            connection.recv().unwrap().unwrap(),
+            rumqttc::Event::Incoming(rumqttc::Incoming::SubAck(_))
+        ) {}
         // The connection asks no more when all its clients are gone.
         std::mem::forget(client);
         Self(connection)
@@ -48,7 +52,9 @@ impl Subscriber {
 
     fn next(&mut self) -> (String, String) {
         loop {
-            if let rumqttc::Event::Incoming(rumqttc::Incoming::Publish(message)) = self.0.recv().unwrap().unwrap() {
+            if let rumqttc::Event::Incoming(rumqttc::Incoming::Publish(message)) =
+                self.0.recv().unwrap().unwrap()
+            {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
                 return (text(&message.topic), text(&message.payload));
             }
@@ -60,7 +66,8 @@ impl Subscriber {
 fn rows_are_messages_when_their_epoch_is_committed() {
     let Some(broker) = Broker::start(None) else { return };
     let mut subscriber = Subscriber::start(broker.port);
-    let text = format!("broker: 127.0.0.1:{}\ntopic: 'plant/{{line}}/n'\ncolumns: [n]\nretained: true", broker.port);
+    let text =
+        format!("broker: 127.0.0.1:{}\ntopic: 'plant/{{line}}/n'\ncolumns: [n]\nretained: true", broker.port);
     let mut sink = (bind(&text).unwrap().make)().unwrap();
     sink.write(&batch([(Some("a"), 8)].into_iter())).unwrap();
     sink.rollback().unwrap();

@@ -3,7 +3,9 @@ use crate::cable::Cable;
 use crate::publisher::Publisher;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tidemill_journal::{Journal, LEAST_SIZE};
 use tidemill_operators::api::{BoundSource, Source, SourceRead};
@@ -40,6 +42,12 @@ fn read(reader: &mut dyn Source, counts: &mut BTreeMap<i64, u64>) -> (Vec<String
     }
 }
 
+/// Starts to read. Opening waits for the first message.
+fn start(source: &BoundSource) -> JoinHandle<Box<dyn Source>> {
+    let make = Arc::clone(&source.make);
+    std::thread::spawn(move || make().unwrap())
+}
+
 fn wait_for_state(source: &BoundSource, state: FeedState) -> String {
     loop {
         let status = source.feeds.as_ref().unwrap().status().remove(0);
@@ -64,9 +72,10 @@ fn cut(cuts: usize, is_journalled: bool) {
         let journal = Journal::open(&folder.path().join("journal"), 7, LEAST_SIZE).unwrap();
         source.make = (source.journalled.as_ref().unwrap().make)(journal);
     }
-    let mut reader = (source.make)().unwrap();
+    let reader = start(&source);
     wait_for_state(&source, FeedState::Live);
     let publisher = Publisher::start(broker.port);
+    let mut reader = reader.join().unwrap();
     let mut counts = BTreeMap::new();
     let mut broken = 0;
     for number in 0..cuts {
@@ -127,7 +136,7 @@ fn topics_are_a_column_and_broken_messages_dead_letters() {
         broker.port
     );
     let source = bind(broker.folder(), &text).unwrap();
-    let mut reader = (source.make)().unwrap();
+    let reader = start(&source);
     wait_for_state(&source, FeedState::Live);
     let long = format!("{{\"n\": 1, \"more\": \"{}\"}}", "x".repeat(100));
     for (topic, message) in
@@ -137,6 +146,7 @@ fn topics_are_a_column_and_broken_messages_dead_letters() {
         command.args(["-V", "5", "-q", "1", "-p", &broker.port.to_string(), "-t", topic, "-m", message]);
         assert!(command.status().unwrap().success());
     }
+    let mut reader = reader.join().unwrap();
     let (mut counts, mut topics, mut reasons) = (BTreeMap::new(), Vec::new(), Vec::new());
     while topics.len() < 2 {
         let (more, dead) = read(reader.as_mut(), &mut counts);
@@ -159,7 +169,7 @@ fn a_wrong_password_fails_and_can_be_resumed() {
     for (password, state) in [("wrong", FeedState::Failed), ("S3cret\n", FeedState::Live)] {
         std::fs::write(folder.path().join("password"), password).unwrap();
         let source = bind(folder.path(), &text).unwrap();
-        let _reader = (source.make)().unwrap();
+        let _reader = start(&source);
         let detail = wait_for_state(&source, state);
         assert!(!detail.contains(password.trim_end()), "{detail}");
         if state == FeedState::Failed {

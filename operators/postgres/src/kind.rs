@@ -126,12 +126,13 @@ impl TypedSinkKind for Postgres {
 
 /// The server, with its password where the context opens the sink.
 fn address(context: &EndContext<'_>, options: &Options) -> Result<Address, Diagnostic> {
-    let address: Address = options.server.value.parse().map_err(|error: tidemill_postgres::AddressError| {
-        let text = error.to_string();
-        let (found, help) = text.split_once(": write ").unwrap_or((&text, "check it"));
-        // Its line may have a password.
-        wrong(format!("`server` of sink `{}`: {found}", context.id), &format!("write {help}"))
-    })?;
+    let address: Address =
+        options.server.value.parse().map_err(|error: tidemill_postgres::AddressError| {
+            let text = error.to_string();
+            let (found, help) = text.split_once(": write ").unwrap_or((&text, "check it"));
+            // Its line may have a password.
+            wrong(format!("`server` of sink `{}`: {found}", context.id), &format!("write {help}"))
+        })?;
     if address.has_password() {
         let text = format!("`server` of sink `{}` has a password", context.id);
         return Err(wrong(text, "leave it out, and write `password_env` with a variable that has it"));
@@ -159,7 +160,8 @@ fn table(
     let mut columns: Vec<SinkColumn> = Vec::new();
     let mut add = |index: usize, column: &Column, errors: &mut Diagnostics, place: &Located<String>| {
         if types_of(&column.column_type).is_none() {
-            let text = format!("column `{}` is {}, which no column of a table has", column.name, column.column_type);
+            let text =
+                format!("column `{}` is {}, which no column of a table has", column.name, column.column_type);
             errors.push(wrong(text, "name the columns to write in `columns`").at(place.span.clone()));
         }
         columns.push(SinkColumn {
@@ -202,7 +204,9 @@ fn table(
     };
     if name.is_empty() || schema.as_ref().is_some_and(String::is_empty) {
         let text = format!("`{}` is not the name of a table", options.table);
-        errors.push(wrong(text, "write `latest`, or `plant.latest` with its schema").at(options.table.span.clone()));
+        errors.push(
+            wrong(text, "write `latest`, or `plant.latest` with its schema").at(options.table.span.clone()),
+        );
     }
     (errors.len() == before).then_some(Table { schema, name, columns })
 }
@@ -225,8 +229,10 @@ fn check(settings: &Settings, options: &Options) -> Result<(), Diagnostic> {
     }
     match settings.table.finding(&mut client).map_err(failed)? {
         None => Ok(()),
-        Some((finding, help)) => Err(Diagnostic::error("E0601", format!("sink `{}`: {finding}", settings.id))
-            .at(options.table.span.clone())
-            .with_help(help)),
+        Some((finding, help)) => {
+            Err(Diagnostic::error("E0601", format!("sink `{}`: {finding}", settings.id))
+                .at(options.table.span.clone())
+                .with_help(help))
+        }
     }
 }

@@ -71,7 +71,9 @@ impl From<postgres::Error> for Failure {
         let is_passing = match error.as_db_error() {
             None => true,
             // The server starts or stops, conflicts with another transaction, or lacks resources.
-            Some(error) => ["57", "40", "53", "08"].iter().any(|class| error.code().code().starts_with(class)),
+            Some(error) => {
+                ["57", "40", "53", "08"].iter().any(|class| error.code().code().starts_with(class))
+            }
         };
         if is_passing { Self::Passing(text) } else { Self::Lasting(text) }
     }
@@ -80,10 +82,10 @@ impl From<postgres::Error> for Failure {
 impl PostgresSink {
     /// Starts from nothing, or continues after the commit of a token.
     pub(crate) fn open(settings: &Arc<Settings>, token: Option<&[u8]>) -> Result<Self, OperatorError> {
-        let token: Option<Token> = token
-            .map(|bytes| serde_json::from_slice(bytes))
-            .transpose()
-            .map_err(|error| OperatorError::new(format!("the state of sink `{}` is damaged: {error}", settings.id)))?;
+        let token: Option<Token> =
+            token.map(|bytes| serde_json::from_slice(bytes)).transpose().map_err(|error| {
+                OperatorError::new(format!("the state of sink `{}` is damaged: {error}", settings.id))
+            })?;
         let name = || name().map_err(|error| OperatorError::new(error.to_string()));
         let token = match token {
             Some(token) => token,
@@ -104,11 +106,19 @@ impl PostgresSink {
     }
 
     fn place(&self) -> String {
-        format!("sink `{}`, table {} of {}", self.settings.id, self.settings.table.quoted(), self.settings.address)
+        format!(
+            "sink `{}`, table {} of {}",
+            self.settings.id,
+            self.settings.table.quoted(),
+            self.settings.address
+        )
     }
 
     /// Tries until it succeeds, fails for good, or the server was away for too long.
-    fn persist<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, Failure>) -> Result<T, OperatorError> {
+    fn persist<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, OperatorError> {
         let mut tried = 0;
         loop {
             tried += 1;
@@ -182,7 +192,9 @@ impl PostgresSink {
         let settings = Arc::clone(&self.settings);
         let table = &settings.table;
         let rows = last_of_each_key(table, &self.waiting).map_err(|column| {
-            Failure::Lasting(format!("the key `{column}` of a row is empty: filter such rows out before the sink"))
+            Failure::Lasting(format!(
+                "the key `{column}` of a row is empty: filter such rows out before the sink"
+            ))
         })?;
         let (waiting, run, owner) = (self.waiting.clone(), self.token.run.clone(), self.owner.clone());
         let is_in_doubt = self.in_doubt == Some(epoch);
@@ -244,7 +256,8 @@ impl Sink for PostgresSink {
         // Nobody continues it. What stays is one row, if the server is away now.
         let (run, owner) = (self.token.run.clone(), self.owner.clone());
         if let Ok(client) = self.client()
-            && let Err(error) = client.execute(&format!("DELETE FROM {COMMITS} WHERE run = $1 AND owner = $2"), &[&run, &owner])
+            && let Err(error) = client
+                .execute(&format!("DELETE FROM {COMMITS} WHERE run = $1 AND owner = $2"), &[&run, &owner])
         {
             tracing::debug!("the row of {COMMITS} stays: {error}");
         }

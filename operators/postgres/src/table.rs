@@ -112,7 +112,10 @@ impl Table {
             let Some((_, has, _)) = found.iter().find(|(known, ..)| *known == column.name) else {
                 return Ok(Some((
                     format!("the table {} has no column `{}`", self.quoted(), column.name),
-                    format!("add it with `ALTER TABLE {} ADD COLUMN {name} {best}`, or name the columns to write in `columns`", self.quoted()),
+                    format!(
+                        "add it with `ALTER TABLE {} ADD COLUMN {name} {best}`, or name the columns to write in `columns`",
+                        self.quoted()
+                    ),
                 )));
             };
             if has != best && !others.contains(&has.as_str()) {
@@ -132,7 +135,10 @@ impl Table {
         };
         if let Some((name, ..)) = found.iter().find(needed) {
             return Ok(Some((
-                format!("the column `{name}` of the table {} needs a value, and the stream has no column of that name", self.quoted()),
+                format!(
+                    "the column `{name}` of the table {} needs a value, and the stream has no column of that name",
+                    self.quoted()
+                ),
                 "give it a default, or let the stream have the column".into(),
             )));
         }
@@ -162,7 +168,12 @@ mod tests {
 
     #[test]
     fn statements_quote_all_names() {
-        let column = |name: &str, index, column_type, is_key| SinkColumn { name: name.into(), index, column_type, is_key };
+        let column = |name: &str, index, column_type, is_key| SinkColumn {
+            name: name.into(),
+            index,
+            column_type,
+            is_key,
+        };
         let table = Table {
             schema: Some("plant".into()),
             name: "a\"b".into(),

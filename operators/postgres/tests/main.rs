@@ -145,14 +145,25 @@ fn tables_that_do_not_fit_are_refused_with_what_to_do() {
     refused("key: []", &["has no key"]);
     refused("key: [other]", &["there is no column `other`"]);
     refused("key: [n]\ncolumns: [sensor]", &["`n` is not among the `columns`"]);
-    refused("key: [sensor]\npassword_env: TIDEMILL_NOT_SET", &["`TIDEMILL_NOT_SET` of the environment is not set"]);
+    refused(
+        "key: [sensor]\npassword_env: TIDEMILL_NOT_SET",
+        &["`TIDEMILL_NOT_SET` of the environment is not set"],
+    );
     for (table, message) in [
         ("sensor text PRIMARY KEY, n bigint", "has no column `celsius`"),
-        ("sensor text PRIMARY KEY, n text, celsius double precision", "column `n` of the table \"latest\" is text"),
+        (
+            "sensor text PRIMARY KEY, n text, celsius double precision",
+            "column `n` of the table \"latest\" is text",
+        ),
         ("sensor text, n bigint, celsius double precision", "several rows with the same \"sensor\""),
-        ("sensor text PRIMARY KEY, n bigint, celsius double precision, who text NOT NULL", "`who` of the table \"latest\" needs a value"),
+        (
+            "sensor text PRIMARY KEY, n bigint, celsius double precision, who text NOT NULL",
+            "`who` of the table \"latest\" needs a value",
+        ),
     ] {
-        client(&server).batch_execute(&format!("DROP TABLE IF EXISTS latest; CREATE TABLE latest ({table})")).unwrap();
+        client(&server)
+            .batch_execute(&format!("DROP TABLE IF EXISTS latest; CREATE TABLE latest ({table})"))
+            .unwrap();
         refused("key: [sensor]", &[message]);
     }
     let fits = "DROP TABLE latest; CREATE TABLE latest (sensor varchar UNIQUE, n numeric, celsius double precision, x int DEFAULT 1)";

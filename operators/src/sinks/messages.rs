@@ -34,7 +34,10 @@ impl Messages {
         let mut text = Vec::new();
         self.rows.json(batch, &mut text)?;
         // JSON has no line breaks within its texts.
-        text.split(|byte| *byte == b'\n').take(batch.num_rows()).enumerate().for_each(|(row, json)| each(row, json));
+        text.split(|byte| *byte == b'\n')
+            .take(batch.num_rows())
+            .enumerate()
+            .for_each(|(row, json)| each(row, json));
         Ok(())
     }
 }

@@ -47,7 +47,8 @@ fn connections(id: &str) -> BoundSource {
 
 fn subscription(id: &str) -> BoundSource {
     let source = journalled(id);
-    let reading = source.journalled.map(|reading| JournalledReading { unread: Unread::IsSentAgain, ..reading });
+    let reading =
+        source.journalled.map(|reading| JournalledReading { unread: Unread::IsSentAgain, ..reading });
     BoundSource { stream: Some("`a/#` of the broker `b:1`".into()), journalled: reading, ..source }
 }
 
