@@ -3,9 +3,10 @@
 
     PYTHONPATH=operators/python/python TIDEMILL_PROGRAM=target/debug/tidemill benches/experiments/python_figures.py
 
-Needs NumPy and pyarrow. Each figure is the best of three.
+Needs NumPy and pyarrow.
 """
 
+import resource
 import time
 
 import numpy
@@ -28,24 +29,29 @@ FILTER = '  - {id: kept, kind: filter, input: rows, options: {where: "x >= 0.0"}
 FRAMES = '  - {id: kept, kind: filter, input: rows, options: {where: "true"}}'
 
 
-def best(measure):
-    return min(measure() for _ in range(3))
+def spent():
+    """Seconds so far: by the clock, and of processors in this process and those that it waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def seconds(work):
-    def measure():
-        begun = time.perf_counter()
+def figure(name, amount, unit, work):
+    """Prints amounts a second, of the best of three by the clock, and of the best by processor time."""
+    found = []
+    for _ in range(3):
+        before = spent()
         work()
-        return time.perf_counter() - begun
-    return best(measure)
+        found.append([after - start for start, after in zip(before, spent())])
+    clock, processor = (min(column) for column in zip(*found))
+    print(f"{name}: {amount / clock:,.0f} {unit}/s; {amount / processor:,.0f} {unit} a second of processor time", flush=True)
 
 
 def main():
     small, frames = WORKFLOW % (SMALL, FILTER, "kept"), WORKFLOW % (FRAME, FRAMES, "kept")
     one = [{"n": 0, "x": 0.0, "site": "a"}]
-    print(f"start and end of a run of one record: {seconds(lambda: list(tidemill.run(small, inputs={'rows': one}))) * 1e3:.0f} ms")
+    figure("runs of one record, from start to end", 1, "runs", lambda: list(tidemill.run(small, inputs={"rows": one})))
 
-    count = 200_000
+    count = 100_000
 
     def records():
         for n in range(count):
@@ -64,20 +70,20 @@ def main():
     def into():
         assert sum(batch.rows for batch in tidemill.run(small, inputs={"rows": records()}).batches()) == count
 
-    print(f"small records, plain loop: {count / seconds(plain):,.0f} /s")
-    print(f"small records, in and out as dictionaries: {count / seconds(through):,.0f} /s")
-    print(f"small records, in as dictionaries, out as batches: {count / seconds(into):,.0f} /s")
+    figure("small records, plain loop", count, "records", plain)
+    figure("small records, in and out as dictionaries", count, "records", through)
+    figure("small records, in as dictionaries, out as batches", count, "records", into)
 
-    many = 5_000_000
+    many = 2_000_000
     table = pyarrow.table({"n": numpy.arange(many), "x": numpy.arange(many) / 3, "site": pyarrow.array(["hall"] * many)})
 
     def tables():
         assert sum(batch.arrow().num_rows for batch in tidemill.run(small, inputs={"rows": table}).batches()) == many
 
-    print(f"rows of pyarrow tables, in and out: {many / seconds(tables):,.0f} /s")
+    figure("rows of pyarrow tables, in and out", many, "rows", tables)
 
     frame = numpy.random.default_rng(7).integers(0, 255, (512, 683, 3), numpy.uint8)
-    number = 500
+    number = 200
 
     def pictures():
         found = 0
@@ -90,8 +96,8 @@ def main():
         assert list(tidemill.run(text, inputs={"rows": ({"image": frame} for _ in range(number))})) == []
 
     megabytes = number * frame.nbytes / 1e6
-    print(f"frames of 1 MB, in: {megabytes / seconds(into_nothing):,.0f} MB/s")
-    print(f"frames of 1 MB, in and out: {megabytes / seconds(pictures):,.0f} MB/s")
+    figure("frames of 1 MB, in", megabytes, "MB", into_nothing)
+    figure("frames of 1 MB, in and out", megabytes, "MB", pictures)
 
 
 if __name__ == "__main__":

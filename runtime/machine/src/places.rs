@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 
 /// Returns the folders for libraries and programs, by priority: `.tidemill/lib` of `directory`, of the current
 /// directory and of the folders above each, `lib` of [`cache_folder`] and of the user's data
-/// (`~/.local/share/tidemill/lib`), the folder of the program and the `lib` and `lib/tidemill` next to it,
-/// `LD_LIBRARY_PATH`.
+/// (`~/.local/share/tidemill/lib`), the folder of the program and the `lib` and `lib/tidemill` next to it, the packages of
+/// Python in the same environment, `LD_LIBRARY_PATH`.
 pub fn folders_of_programs_and_libraries(directory: &Path) -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let mut folders = Vec::new();
@@ -52,8 +52,27 @@ fn beside(program: &Path) -> Vec<PathBuf> {
     let mut folders = vec![folder.to_owned()];
     if let Some(prefix) = folder.parent() {
         folders.extend([prefix.join("lib/tidemill"), prefix.join("lib")]);
+        folders.extend(of_packages(prefix));
     }
     folders
+}
+
+/// Folders of the packages of Python that have such libraries and programs, in the environment at `prefix`: for a command that pip
+/// has installed there.
+fn of_packages(prefix: &Path) -> Vec<PathBuf> {
+    const WITHIN: [&str; 4] =
+        ["onnxruntime/capi", "highspy", "imageio_ffmpeg/binaries", "opencv_python_headless.libs"];
+    let versions = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
+    let versions =
+        versions.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with("python3")));
+    let mut versions: Vec<PathBuf> = versions.map(|entry| entry.path()).collect();
+    versions.sort();
+    let packages =
+        versions.iter().flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.join(name)));
+    packages
+        .flat_map(|folder| WITHIN.map(|within| folder.join(within)))
+        .filter(|folder| folder.is_dir())
+        .collect()
 }
 
 #[cfg(test)]
@@ -65,5 +84,16 @@ mod tests {
         let folders = beside(Path::new("/opt/tidemill/bin/tidemill"));
         let expected = ["/opt/tidemill/bin", "/opt/tidemill/lib/tidemill", "/opt/tidemill/lib"];
         assert_eq!(folders, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_command_of_pip_finds_the_packages_of_its_environment() {
+        let prefix = std::env::temp_dir().join(format!("tidemill-places-{}", std::process::id()));
+        let package = prefix.join("lib/python3.12/site-packages/onnxruntime/capi");
+        std::fs::create_dir_all(&package).unwrap();
+        let folders = beside(&prefix.join("bin/tidemill"));
+        std::fs::remove_dir_all(&prefix).unwrap();
+        assert_eq!(folders.last(), Some(&package));
+        assert_eq!(folders.len(), 4);
     }
 }
