@@ -42,7 +42,7 @@ pub(crate) fn test(arguments: &TestArguments, terminal: &Terminal) -> anyhow::Re
         }
     }
     let Tally { passed, failed, wrong, updated } = session.tally;
-    if passed + failed + wrong == 0 {
+    if passed + failed + wrong + updated == 0 {
         let only = arguments.only.as_deref().unwrap_or_default();
         let text = format!("no test has `{only}` in its name");
         return Err(Failure::new(Kind::Usage, text).with_help("leave out `--only` to run all tests").into());

@@ -195,7 +195,9 @@ fn folders_are_searched_and_names_chosen() {
 
 #[test]
 fn the_tests_of_the_examples_pass() {
-    let folder = root().join("examples/quickstart");
-    let passed = tidemill(&["test", folder.to_str().unwrap()]).expect(0);
-    assert!(passed.stdout.ends_with("4 passed\n"), "{}", passed.stdout);
+    for (example, passed) in [("quickstart", "4 passed\n"), ("vqa", "1 passed\n")] {
+        let folder = root().join("examples").join(example);
+        let outcome = tidemill(&["test", folder.to_str().unwrap()]).expect(0);
+        assert!(outcome.stdout.ends_with(passed), "{}", outcome.stdout);
+    }
 }
