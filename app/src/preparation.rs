@@ -43,6 +43,7 @@ fn registry_with(models: MlKind) -> Registry {
     let mut registry = Registry::builtin();
     registry.register_operator(models);
     tidemill_live::register(&mut registry);
+    tidemill_web::register(&mut registry);
     registry.register_operator(PythonKind::default());
     registry
 }

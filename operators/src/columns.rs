@@ -12,7 +12,7 @@ use tidemill_spec::value::Value;
 /// Type of a column of plain values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ScalarType {
+pub enum ScalarType {
     /// 64-bit signed integer.
     Int64,
     /// 64-bit float.
