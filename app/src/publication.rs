@@ -33,6 +33,7 @@ fn visible(sink: &SinkReport, plan: &Plan, wait: f64) -> String {
     let (tick, every) = (plan.tick, plan.checkpoint_every.max(1));
     match sink.publication {
         Publication::AtEnd => "readers see the file when the run ends".to_owned(),
+        Publication::OnArrival => "readers see it at once".to_owned(),
         // Sources at full speed have epochs by number of records, which last as long as these take.
         Publication::EachEpoch if wait > 2.0 * tick.0 as f64 / 1e6 => {
             "readers see it at the end of its epoch, which lasts longer than a tick here: without a rate of \
@@ -63,6 +64,7 @@ pub fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Optio
     let (is_shorter, every) = (shorter < plan.tick, plan.checkpoint_every.max(1));
     let helps = match sink.publication {
         Publication::AtEnd => true,
+        Publication::OnArrival => false,
         Publication::EachEpoch => is_shorter,
         Publication::EachCheckpoint => every > 1 || is_shorter,
     };
@@ -73,6 +75,7 @@ pub fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Optio
         Publication::AtEnd => format!(
             "{came} when the run ends: a sink of kind `jsonl` or `csv` is visible at the end of each tick"
         ),
+        Publication::OnArrival => return None,
         Publication::EachEpoch => {
             format!("{came} at the end of a tick of {}: write `tick: {}` {WHERE}", plan.tick, shorter)
         }

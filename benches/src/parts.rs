@@ -136,6 +136,7 @@ pub(crate) fn chain(
         input: None,
         journal: None,
         feeds: None,
+        requests: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: batches }))),
     };
     let sink = BoundSink {
@@ -145,6 +146,7 @@ pub(crate) fn chain(
         ground_truth: None,
         files: vec![],
         is_standard_output: false,
+        answers: None,
         make: Arc::new(|| Ok(Box::new(Nothing))),
         durable: None,
     };

@@ -77,6 +77,7 @@ mod reports;
 mod resumed;
 mod schemas;
 mod secrets;
+mod services;
 mod session;
 mod simulating;
 mod slow_streams;

@@ -28,6 +28,7 @@ use tidemill_journal::Journal;
 use tidemill_spec::diagnostic::Diagnostics;
 pub use tidemill_spec::kinds::{Computation, GroupColumn, Spread};
 use tidemill_spec::publication::Publication;
+use tidemill_spec::span::Located;
 use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::Journal as JournalOptions;
 
@@ -453,6 +454,8 @@ pub struct BoundSource {
     pub journal: Option<JournalOptions>,
     /// Its feeds, if it is live: cameras, devices, subscriptions.
     pub feeds: Option<Arc<dyn Feeds>>,
+    /// Those who wait for results of its records, if anybody does.
+    pub requests: Option<Arc<dyn Requests>>,
     /// Makes one reader.
     pub make: MakeSource,
 }
@@ -478,6 +481,18 @@ impl BoundSource {
             SourcePromise::AtMostOnce
         }
     }
+}
+
+/// Those who wait for the results of a source's records; shared by the source, the run and a sink.
+pub trait Requests: Send + Sync {
+    /// The next record that a new reader reads is this one of the source with this number.
+    fn begin_reading(&self, source: u32, sequence: u64);
+    /// Records before `sequence` are of epochs before `epoch`.
+    fn begin_epoch(&self, epoch: u64, sequence: u64);
+    /// A record has become a dead letter.
+    fn bury(&self, letter: &DeadLetter);
+    /// A sink of this process, or of another one, gives the answers.
+    fn expect_answers(&self);
 }
 
 /// Writes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).
@@ -514,9 +529,10 @@ pub trait Sink: Send {
     }
     /// Whether `commit`/`rollback` give exactly once; otherwise at least once with the stable record id.
     fn exactly_once(&self) -> bool;
-    /// When readers see committed rows, which also determines the frequency of commits. Default: an exactly-once sink
+    /// When readers see rows, which also determines the frequency of commits. Default: an exactly-once sink
     /// commits per checkpoint, another one per epoch. An exactly-once sink that can undo commits after its last token
-    /// returns [`Publication::EachEpoch`], one whose file appears when it is closed [`Publication::AtEnd`].
+    /// returns [`Publication::EachEpoch`], one whose file appears when it is closed [`Publication::AtEnd`]. One that shows
+    /// rows [on arrival](Publication::OnArrival) gets them then, in any order.
     fn publication(&self) -> Publication {
         if self.exactly_once() { Publication::EachCheckpoint } else { Publication::EachEpoch }
     }
@@ -582,6 +598,8 @@ pub struct BoundSink {
     pub files: Vec<PathBuf>,
     /// It writes to standard output, so that nothing else should.
     pub is_standard_output: bool,
+    /// The source whose requests it answers.
+    pub answers: Option<Located<String>>,
     /// Makes the sink.
     pub make: MakeSink,
     /// Makes a sink whose commits survive the process: without a token it starts from nothing as `make` does, with one it

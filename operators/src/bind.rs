@@ -45,6 +45,7 @@
 //! assert_eq!(bound.operators["high"].output.to_string(), "{v: float64}");
 //! assert_eq!(bound.inputs["out"], ["high"]);
 //! ```
+mod answers;
 mod choice;
 mod ends;
 pub mod files;
@@ -313,6 +314,7 @@ pub fn bind(
             Err(found) => errors.append(found),
         }
     }
+    answers::check(&bound.sources, &bound.sinks, &bound.inputs, &mut errors);
     if let Some(path) = &workflow.run.dead_letters {
         files.write(&workflow.resolve(&path.value), "`dead_letters`", &path.span, &mut errors);
     }

@@ -91,6 +91,7 @@ impl<'a> EndContext<'a> {
             input: None,
             journal: None,
             feeds: None,
+            requests: None,
             make,
         }
     }
@@ -104,6 +105,7 @@ impl<'a> EndContext<'a> {
             ground_truth: None,
             files,
             is_standard_output: false,
+            answers: None,
             make,
             durable: None,
         }

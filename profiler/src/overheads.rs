@@ -127,6 +127,7 @@ fn program(characters: usize, with_model: bool, apart: Option<&str>) -> Program 
         input: None,
         journal: None,
         feeds: None,
+        requests: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: RECORDS }))),
     };
     let model = BoundOperator {
@@ -145,6 +146,7 @@ fn program(characters: usize, with_model: bool, apart: Option<&str>) -> Program 
         ground_truth: None,
         files: Vec::new(),
         is_standard_output: false,
+        answers: None,
         make: Arc::new(|| Ok(Box::new(Nothing))),
         durable: None,
     };

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Publication {
+    /// Their arrival, before their epoch is complete: sinks that answer somebody who waits for each row. A restart may show
+    /// rows again.
+    OnArrival,
     /// The end of their epoch: sinks that can take back rows which no checkpoint has, and at-least-once sinks.
     EachEpoch,
     /// The next checkpoint: exactly-once sinks that cannot take back rows which readers have seen.
@@ -20,6 +23,7 @@ impl Publication {
     /// whole group. None: until the run ends.
     pub fn longest_wait(self, tick: TimeSpan, checkpoint_every: u64) -> Option<TimeSpan> {
         match self {
+            Self::OnArrival => Some(TimeSpan(0)),
             Self::EachEpoch => Some(tick),
             Self::EachCheckpoint => Some(TimeSpan(tick.0.saturating_mul(checkpoint_every.max(1)))),
             Self::AtEnd => None,
@@ -34,6 +38,7 @@ mod tests {
     #[test]
     fn the_first_row_of_a_group_waits_for_the_last() {
         let tick = TimeSpan(50);
+        assert_eq!(Publication::OnArrival.longest_wait(tick, 20), Some(TimeSpan(0)));
         assert_eq!(Publication::EachEpoch.longest_wait(tick, 20), Some(tick));
         assert_eq!(Publication::EachEpoch.longest_wait(tick, 0), Some(tick));
         assert_eq!(Publication::EachCheckpoint.longest_wait(tick, 20), Some(TimeSpan(1000)));

@@ -108,6 +108,7 @@ impl Story<'_> {
             }
             let tick = self.plan.tick;
             let published = match of.publication {
+                Publication::OnArrival => "at once".to_owned(),
                 Publication::EachEpoch => format!("at the end of its tick of {tick}"),
                 Publication::EachCheckpoint => {
                     format!("with the checkpoint, every {} ticks of {tick}", self.plan.checkpoint_every)

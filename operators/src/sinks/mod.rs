@@ -17,7 +17,7 @@ mod parquet_writer;
 #[cfg(not(feature = "formats"))]
 #[path = "parquet_absent.rs"]
 mod parquet_writer;
-pub(crate) mod rows;
+pub mod rows;
 pub(crate) mod staging;
 pub mod stdout;
 mod stream;

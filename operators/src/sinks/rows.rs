@@ -30,14 +30,17 @@ pub(super) enum Written {
 
 /// The columns that a sink writes.
 #[derive(Debug, Clone)]
-pub(super) struct Rows {
+pub struct Rows {
     columns: Vec<(String, Written)>,
 }
 
 impl Rows {
     /// Returns the chosen columns (all if none are named), preceded by `_id` and `_time` with `metadata`, and always by
     /// `_change` if rows may be retracted. At least one: no format can represent rows without columns.
-    pub(super) fn choose(
+    ///
+    /// # Errors
+    /// Columns that there are not, named twice, or none at all.
+    pub fn choose(
         context: &EndContext<'_>,
         input: &InputPort,
         chosen: Option<&[Located<String>]>,
@@ -149,7 +152,10 @@ impl Rows {
     }
 
     /// Appends every row of a batch as one JSON object and a line break.
-    pub(super) fn json(&self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+    ///
+    /// # Errors
+    /// A column has no form in JSON.
+    pub fn json(&self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError> {
         for row in 0..batch.num_rows() {
             out.push(b'{');
             for (index, (name, written)) in self.columns.iter().enumerate() {

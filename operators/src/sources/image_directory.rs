@@ -92,8 +92,11 @@ impl SourceKind for ImageDirectory {
     }
 }
 
-/// Checks the header.
-fn check(bytes: &[u8], max_pixels: u64) -> Result<(), (&'static str, String)> {
+/// Checks the header of a picture.
+///
+/// # Errors
+/// Reason and detail: it is no JPEG or PNG, or has more pixels.
+pub fn check(bytes: &[u8], max_pixels: u64) -> Result<(), (&'static str, String)> {
     let unreadable = |e: &dyn std::fmt::Display| {
         // Some of the decoder's messages end with a line break.
         ("image_unreadable", format!("no JPEG or PNG header: {e}").trim_end().to_owned())

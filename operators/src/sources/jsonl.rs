@@ -35,6 +35,7 @@ use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::fmt;
 use std::str;
+use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::types::{Column, ColumnType};
 use tidemill_spec::value::Value;
@@ -69,17 +70,17 @@ pub(super) struct JsonlFormat {
 }
 
 /// Index of the declared columns, found without a scan, regardless of their number.
-#[derive(Default)]
-struct Places {
-    by_name: HashMap<String, usize>,
+#[derive(Clone, Default)]
+pub(super) struct Places {
+    by_name: Arc<HashMap<String, usize>>,
     /// The column after the last one found: writers keep the order of fields.
     next: usize,
 }
 
 impl Places {
-    fn of(columns: &[Column]) -> Self {
+    pub(super) fn of(columns: &[Column]) -> Self {
         let by_name = columns.iter().enumerate().map(|(place, column)| (column.name.clone(), place));
-        Self { by_name: by_name.collect(), next: 0 }
+        Self { by_name: Arc::new(by_name.collect()), next: 0 }
     }
 
     /// Returns the index of the column of that name among `columns`, from which `self` was built.
@@ -100,27 +101,58 @@ impl Format for JsonlFormat {
     }
 
     fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Fields) -> Result<(), Refusal> {
-        let text = str::from_utf8(record).map_err(|e| {
-            ("invalid_utf8", format!("byte {} of the record is not UTF-8", e.valid_up_to() + 1))
-        })?;
-        let mut values = vec![None; columns.len()];
-        let mut field = String::new();
-        let mut json = serde_json::Deserializer::from_str(text);
-        let places = &mut self.places;
-        let read = Object { columns, places, values: &mut values, field: &mut field }.deserialize(&mut json);
-        read.and_then(|()| json.end()).map_err(|error| ("bad_value", no_object(text, &error, &field)))?;
-        for (column, value) in columns.iter().zip(values) {
-            let Some(value) = value else {
-                let detail =
-                    format!("there is no field `{}`; write null where a value is unknown", column.name);
-                return Err(("wrong_columns", detail));
-            };
-            let refused =
-                |why: &str| ("bad_value", format!("field `{}`: {} {why}", column.name, shorten(value)));
-            of_json(value, &column.column_type, fields).map_err(|why| refused(&why))?;
-        }
-        Ok(())
+        parse_object(record, columns, &mut self.places, fields).map_err(|found| (found.reason, found.detail))
     }
+}
+
+/// A finding in a JSON object.
+pub(super) struct Found {
+    pub(super) reason: &'static str,
+    pub(super) detail: String,
+    /// Bytes before it.
+    pub(super) at: usize,
+}
+
+/// Reads the declared fields of an object; `places` is of these columns.
+pub(super) fn parse_object(
+    record: &[u8],
+    columns: &[Column],
+    places: &mut Places,
+    fields: &mut Fields,
+) -> Result<(), Found> {
+    let text = str::from_utf8(record).map_err(|e| Found {
+        reason: "invalid_utf8",
+        detail: format!("byte {} of the record is not UTF-8", e.valid_up_to() + 1),
+        at: e.valid_up_to(),
+    })?;
+    let mut values = vec![None; columns.len()];
+    let mut field = String::new();
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = Object { columns, places, values: &mut values, field: &mut field }.deserialize(&mut json);
+    read.and_then(|()| json.end()).map_err(|error| Found {
+        reason: "bad_value",
+        detail: no_object(text, &error, &field),
+        at: place_of(text, &error),
+    })?;
+    for (column, value) in columns.iter().zip(values) {
+        let Some(value) = value else {
+            let detail = format!("there is no field `{}`; write null where a value is unknown", column.name);
+            return Err(Found { reason: "wrong_columns", detail, at: 0 });
+        };
+        of_json(value, &column.column_type, fields).map_err(|why| Found {
+            reason: "bad_value",
+            detail: format!("field `{}`: {} {why}", column.name, shorten(value)),
+            // The value is a part of the text.
+            at: (value.as_ptr() as usize).saturating_sub(text.as_ptr() as usize),
+        })?;
+    }
+    Ok(())
+}
+
+/// Bytes of a text before an error of its JSON.
+fn place_of(text: &str, error: &serde_json::Error) -> usize {
+    let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    (before + error.column().saturating_sub(1)).min(text.len())
 }
 
 /// Adds a raw JSON value as a value of a column; an error is a message.

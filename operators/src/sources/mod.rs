@@ -10,6 +10,7 @@ mod jpeg_header;
 pub mod jsonl;
 mod jump;
 mod lines;
+pub mod objects;
 pub mod received;
 pub mod repeat;
 mod table;

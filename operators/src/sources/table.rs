@@ -63,6 +63,11 @@ impl Fields {
         self.values.push((kept, self.texts.len()));
     }
 
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.texts.len() + self.values.len() * size_of::<(Cell<'static>, usize)>()
+    }
+
     /// Returns the value of a column.
     fn get(&self, place: usize) -> Cell<'_> {
         let start = if place == 0 { 0 } else { self.values[place - 1].1 };
@@ -73,7 +78,7 @@ impl Fields {
     }
 
     /// The values in order.
-    fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
         let mut start = 0;
         self.values.iter().map(move |(value, end)| {
             let text = &self.texts[std::mem::replace(&mut start, *end)..*end];
@@ -243,7 +248,7 @@ fn microseconds(span: TimeSpan) -> i64 {
     i64::try_from(span.0.div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-fn declared_columns(value: &Value) -> Result<Vec<Column>, Diagnostics> {
+pub(super) fn declared_columns(value: &Value) -> Result<Vec<Column>, Diagnostics> {
     let Node::Map(entries) = &value.node else {
         return Err(value
             .error("E0606", format!("`columns` is {}, expected a map", value.kind()))

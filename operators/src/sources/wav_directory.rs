@@ -82,8 +82,11 @@ impl SourceKind for WavDirectory {
     }
 }
 
-/// Checks that the chunks have a format and samples.
-fn check(bytes: &[u8]) -> Result<(), (&'static str, String)> {
+/// Checks that the chunks of a sound have a format and samples.
+///
+/// # Errors
+/// Reason and detail: it is no WAV, or has no samples.
+pub fn check(bytes: &[u8]) -> Result<(), (&'static str, String)> {
     wav::check(bytes).map_err(|rejected| match rejected.reason {
         "audio_invalid" => ("audio_unreadable", rejected.detail),
         // A file that ends before its first sample has none.

@@ -595,6 +595,7 @@ impl crate::kind::SourceKind for Revising {
             input: None,
             journal: None,
             feeds: None,
+            requests: None,
             make: Arc::new(|| Err(crate::api::OperatorError::new("it is only bound"))),
         })
     }

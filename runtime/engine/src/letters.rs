@@ -1,10 +1,11 @@
 //! Dead letters of a run: delivered once each, for any replay.
 use crate::checkpoint::LettersPast;
 use crate::frame::Epoch;
+use crate::graph::Program;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use tidemill_operators::api::{DeadLetter, OperatorError, Reason};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tidemill_operators::api::{DeadLetter, OperatorError, Reason, Requests};
 use tidemill_operators::record::operator_number;
 use tidemill_operators::values::Values;
 use xxhash_rust::xxh3::xxh3_128;
@@ -137,6 +138,8 @@ pub(crate) struct Letters {
     /// Locked before the state, never after it.
     keeper: Option<Mutex<Option<Keeper>>>,
     state: Mutex<State>,
+    /// Those who wait for results.
+    requests: OnceLock<Vec<Arc<dyn Requests>>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -146,11 +149,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Letters {
     pub(crate) fn new(writer: Option<Box<dyn LetterWriter>>) -> Self {
         let keeper = writer.map(|writer| Mutex::new(Some(Keeper { writer, error: None })));
-        Self { keeper, state: Mutex::default() }
+        Self { keeper, state: Mutex::default(), requests: OnceLock::new() }
+    }
+
+    /// Tells those who wait for results of the sources of a program.
+    pub(crate) fn tell_requests(&self, program: &Program) {
+        let requests = program.sources.values().filter_map(|source| source.requests.clone()).collect();
+        let _ = self.requests.set(requests); // once a run
     }
 
     /// Adds a letter; `false` if it is a repetition.
     pub(crate) fn add(&self, operator: &str, epoch: Epoch, letter: DeadLetter) -> bool {
+        self.requests.get().into_iter().flatten().for_each(|requests| requests.bury(&letter));
         let identity = match letter.id {
             Some(id) => u128::from_le_bytes(id),
             None => xxh3_128(letter.detail.as_bytes()),

@@ -156,6 +156,7 @@ impl Run {
         let emulated = options.emulation.map(|spec| Emulated::new(spec, &clock, options.hosts.is_some()));
         let emulated = emulated.transpose()?;
         let letters = Arc::new(Letters::new(options.letters));
+        letters.tell_requests(&program);
         let epochs = Arc::new(EpochLogs::new(options.epochs));
         if options.keep_epoch_log {
             epochs.keep_all();

@@ -236,6 +236,7 @@ mod tests {
             input: None,
             journal: None,
             feeds: None,
+            requests: None,
             make: Arc::new(|| Err(OperatorError::new("nothing is read here"))),
         }
     }

@@ -42,6 +42,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use writing::Writing;
 
 /// The head of a request is whole after so long, counted from the end of the answer before it. A client that keeps its connection for
@@ -91,11 +92,27 @@ pub trait Accepts: Send {
 }
 
 /// Serves until it is dropped.
-pub async fn serve(mut listener: impl Accepts, answers: Arc<impl Answers>) {
+pub async fn serve(listener: impl Accepts, answers: Arc<impl Answers>) {
+    let (_never, stop) = watch::channel(false);
+    serve_until(listener, answers, stop).await;
+}
+
+/// Serves until `stop` becomes true, and then sends the answers to requests that were received before. Connections on which nothing is
+/// asked end at once.
+pub async fn serve_until(
+    mut listener: impl Accepts,
+    answers: Arc<impl Answers>,
+    mut stop: watch::Receiver<bool>,
+) {
     let connections = Arc::new(Connections::for_this_process());
     loop {
-        let (stream, peer) = listener.accept().await;
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // Without its sender it never stops.
+            true = is_stopped(&mut stop) => break,
+        };
         let answers = Arc::clone(&answers);
+        let mut stop = stop.clone();
         connections.hold(|heard| {
             if !peer.chain.is_empty() {
                 heard.prove();
@@ -120,10 +137,25 @@ pub async fn serve(mut listener: impl Accepts, answers: Arc<impl Answers>) {
                     .max_buf_size(HEAD_BYTES)
                     .max_headers(HEAD_FIELDS)
                     .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = served.await {
+                let mut served = std::pin::pin!(served);
+                let ended = tokio::select! {
+                    ended = served.as_mut() => ended,
+                    true = is_stopped(&mut stop) => {
+                        served.as_mut().graceful_shutdown();
+                        served.await
+                    }
+                };
+                if let Err(error) = ended {
                     tracing::debug!("a connection ends: {error}");
                 }
             }
         });
     }
+    drop(listener); // nobody connects any more
+    connections.all_ended().await;
+}
+
+/// Waits until it is true; false: it never will be.
+async fn is_stopped(stop: &mut watch::Receiver<bool>) -> bool {
+    stop.wait_for(|stop| *stop).await.is_ok()
 }

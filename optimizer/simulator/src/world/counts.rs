@@ -34,6 +34,7 @@ impl SinkCounts {
             arrival: Distributed::new(3),
             records: 0,
             together: match sink.publication {
+                Publication::OnArrival => Some(0),
                 Publication::EachEpoch => Some(1),
                 Publication::EachCheckpoint => Some(Epoch::from(options.checkpoint_every.max(1))),
                 Publication::AtEnd => None,
@@ -51,8 +52,10 @@ impl SinkCounts {
     ) {
         if born >= from {
             self.arrival.record(now - born);
-            if let Some(together) = self.together {
-                self.waiting.entry(epoch / together).or_default().push((born, class));
+            match self.together {
+                Some(0) => self.see((born, class), now),
+                Some(together) => self.waiting.entry(epoch / together).or_default().push((born, class)),
+                None => {}
             }
         }
         self.records += u64::from((from..=to).contains(&now));
@@ -61,15 +64,20 @@ impl SinkCounts {
     /// All epochs before the frontier are complete: like the engine's sinks, commits up to the last boundary that the
     /// frontier has reached.
     pub(crate) fn publish(&mut self, frontier: Epoch, now: Nanoseconds) {
-        let Some(together) = self.together else { return };
+        let Some(together) = self.together.filter(|together| *together > 0) else { return };
         let complete = if frontier == CLOSED { CLOSED } else { frontier / together };
         while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() < complete) {
-            for (born, class) in first.remove() {
-                let place = (class as usize).min(self.by_class.len() - 1);
-                self.visible.record(now - born);
-                self.by_class[place].get_or_insert_with(|| Distributed::new(2)).record(now - born);
+            for record in first.remove() {
+                self.see(record, now);
             }
         }
+    }
+
+    /// A record is visible.
+    fn see(&mut self, (born, class): (Nanoseconds, u32), now: Nanoseconds) {
+        let place = (class as usize).min(self.by_class.len() - 1);
+        self.visible.record(now - born);
+        self.by_class[place].get_or_insert_with(|| Distributed::new(2)).record(now - born);
     }
 }
 

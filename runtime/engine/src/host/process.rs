@@ -425,6 +425,7 @@ impl Joined<'_> {
         let metrics = self.metrics.clone();
         let teller = self.teller.clone();
         let letters = Arc::new(Letters::new(Some(Box::new(teller.clone()))));
+        letters.tell_requests(self.program);
         let epochs = Arc::new(EpochLogs::new(Some(Box::new(teller.clone()))));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let sampler = beginning.samples.clone().map(|samples| Arc::new(Sampler::new(samples)));

@@ -111,6 +111,8 @@ impl SinkCell {
         }
         match self.sink.publication() {
             Publication::AtEnd => self.unpublished.append(rows),
+            // It was seen when it arrived.
+            Publication::OnArrival => {}
             Publication::EachEpoch | Publication::EachCheckpoint => {
                 metrics.latency.record_all(rows.times().map(|(intended, rows)| (now - intended, rows)));
             }
@@ -271,11 +273,27 @@ impl SinkNode {
     /// The first epoch of the common commit with this one.
     fn first_of_commit(&self, epoch: Epoch) -> Epoch {
         match self.publication {
-            Publication::EachEpoch => epoch,
+            Publication::OnArrival | Publication::EachEpoch => epoch,
             Publication::EachCheckpoint | Publication::AtEnd => {
                 epoch / self.slot.checkpoint_every * self.slot.checkpoint_every
             }
         }
+    }
+
+    /// Writes rows for those who wait for them.
+    fn show(&mut self, epoch: Epoch, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let mut cell = lock(&self.cell);
+        cell.sink.write(batch)?;
+        cell.staged_until = cell.staged_until.max(epoch + 1);
+        cell.staged_rows += (batch.num_rows() as u64).saturating_sub(cell.sink.refused());
+        if let Some(truth) = &self.truth {
+            cell.judge(truth, batch);
+        }
+        drop(cell);
+        let now = self.slot.now();
+        let intended = record::Metadata::of(batch).intended.values();
+        self.metrics.latency.record_all(intended.iter().map(|intended| (now - intended, 1)));
+        Ok(())
     }
 
     fn write_before(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
@@ -330,15 +348,27 @@ impl Node for SinkNode {
         let runs =
             || metadata.intended.values().chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u64));
         self.metrics.arrival.record_all(runs().map(|(intended, rows)| (now - intended, rows)));
-        let unpublished = self.unpublished.entry(self.first_of_commit(epoch)).or_default();
-        runs().for_each(|(intended, rows)| unpublished.add(intended, rows));
+        let is_shown = self.publication == Publication::OnArrival;
+        if !is_shown {
+            let unpublished = self.unpublished.entry(self.first_of_commit(epoch)).or_default();
+            runs().for_each(|(intended, rows)| unpublished.add(intended, rows));
+        }
         if let Some(sampler) = &self.slot.sampler {
             sampler.arrived(&self.stage.operator, &batch, now, self.truth.as_ref());
         }
         if let Some(metadata) = self.slot.tracer.as_ref().and_then(|tracer| tracer.metadata(&batch)) {
             self.traced.push((epoch, now, metadata));
         }
-        self.pending.entry(epoch).or_default().push(batch);
+        if !is_shown {
+            self.pending.entry(epoch).or_default().push(batch);
+            return;
+        }
+        self.writing = true;
+        let shown = self.show(epoch, &batch);
+        self.writing = false;
+        if let Err(error) = shown {
+            self.stage.operator_failed(&self.slot, error);
+        }
     }
 
     fn run(&mut self, frontier: Epoch, _out: &mut Emit) {

@@ -128,6 +128,10 @@ impl SourceNode {
             seat.enter(notifier.clone());
         }
         let name = is_clocked.then_some(&*stage.instance);
+        if let Some(requests) = &settings.bound.requests {
+            let next = cut.as_ref().map_or(0, |cut| cut.sequence.saturating_sub(cut.skip));
+            requests.begin_reading(settings.number, next);
+        }
         let reader =
             Reader::start(&settings.bound, (cut.as_ref(), name), notifier, processor, &settings.readers);
         let (sequence, newest, watermark) =
@@ -251,6 +255,9 @@ impl SourceNode {
             self.watermark = watermark;
         }
         self.epoch = epoch;
+        if let Some(requests) = &self.settings.bound.requests {
+            requests.begin_epoch(epoch, self.sequence);
+        }
         self.in_epoch = (0, 0);
         if let Some(clocked) = &mut self.clocked {
             clocked.begin();

@@ -25,6 +25,7 @@ fn source(id: &str) -> BoundSource {
         input: None,
         journal: None,
         feeds: None,
+        requests: None,
         make: Arc::new(|| Err(OperatorError::new("nothing is read here"))),
     }
 }

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -19,6 +20,8 @@ pub(super) struct Connections {
     /// Open connections by number.
     held: Mutex<HashMap<u64, Held>>,
     made: AtomicU64,
+    /// One has ended.
+    ended: Notify,
 }
 
 struct Held {
@@ -72,7 +75,13 @@ impl Connections {
     }
 
     pub(super) fn new(most: usize) -> Self {
-        Self { begun: Instant::now(), most, held: Mutex::default(), made: AtomicU64::new(0) }
+        Self {
+            begun: Instant::now(),
+            most,
+            held: Mutex::default(),
+            made: AtomicU64::new(0),
+            ended: Notify::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
@@ -103,8 +112,16 @@ impl Connections {
         let task = tokio::spawn(async move {
             served.await;
             all.lock().remove(&number);
+            all.ended.notify_one();
         });
         held.insert(number, Held { task: task.abort_handle(), heard });
+    }
+
+    /// Waits until no connection is open; there are no new ones.
+    pub(super) async fn all_ended(&self) {
+        while !self.lock().is_empty() {
+            self.ended.notified().await;
+        }
     }
 }
 

@@ -113,7 +113,13 @@ impl Accepts for TcpListener {
     async fn accept(&mut self) -> (TcpStream, Peer) {
         loop {
             match TcpListener::accept(self).await {
-                Ok((stream, address)) => return (stream, Peer { address, chain: Arc::default() }),
+                Ok((stream, address)) => {
+                    // Answers are small, and connections stay open: send without delay.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%address, "{error}");
+                    }
+                    return (stream, Peer { address, chain: Arc::default() });
+                }
                 Err(error) => {
                     tracing::debug!("a connection was lost at once: {error}");
                     tokio::time::sleep(LOST).await;

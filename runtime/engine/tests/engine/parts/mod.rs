@@ -100,6 +100,7 @@ pub(crate) fn rows_source(
         input: None,
         journal: None,
         feeds: None,
+        requests: None,
         make: Arc::new(move || {
             Ok(Box::new(RowSource { rows: Arc::clone(&rows), next: 0, with_times: bound.is_some(), chunk }))
         }),
@@ -441,6 +442,7 @@ pub(crate) fn sink_that_publishes(
         ground_truth: None,
         files: vec![],
         is_standard_output: false,
+        answers: None,
         make: {
             let make = Arc::clone(&make);
             Arc::new(move || make(None))
