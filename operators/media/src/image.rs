@@ -8,6 +8,7 @@ use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use image::error::ImageError;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
+use std::cell::RefCell;
 use std::io::Cursor;
 
 /// Longest side to decode, pixels.
@@ -102,31 +103,86 @@ fn rejected(error: &ImageError) -> Rejected {
     }
 }
 
+/// Most bytes of a thread's intermediate results of resizing that are kept for the next picture.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// Decodes as [`decode`], then resizes as [`resize`]. Uncompressed pictures are resized where they are, without a copy.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_to(bytes: &[u8], width: u32, height: u32) -> Result<RgbImage, Rejected> {
+    if RawImage::is_one(bytes)
+        && let Ok(picture) = RawImage::parse(bytes)
+        && (picture.width, picture.height) != (width, height)
+    {
+        check_size(picture.width, picture.height)?;
+        if let Some(resized) = resized(picture, width, height) {
+            return Ok(resized);
+        }
+    }
+    decode(bytes).map(|image| resize(image, width, height))
+}
+
 /// Resizes with a bilinear filter that averages when it shrinks (the filter of PIL's `BILINEAR`, with equal bytes on
 /// every processor). The aspect ratio is not kept.
 pub fn resize(image: RgbImage, width: u32, height: u32) -> RgbImage {
-    if image.dimensions() == (width, height) {
+    let (from_width, from_height) = image.dimensions();
+    if (from_width, from_height) == (width, height) {
         return image;
     }
+    let picture = RawImage { width: from_width, height: from_height, pixels: image.as_raw() };
+    match resized(picture, width, height) {
+        Some(resized) => resized,
+        None => image::imageops::resize(&image, width, height, image::imageops::FilterType::Triangle),
+    }
+}
+
+/// Only a buffer whose length contradicts its size gives none, which pictures never have.
+fn resized(picture: RawImage<'_>, width: u32, height: u32) -> Option<RgbImage> {
+    thread_local! {
+        // Its intermediate picture is as large as the result is high: fresh memory for each costs a fault per page.
+        static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
+    }
     let mut resized = RgbImage::new(width, height);
-    let (from_width, from_height) = image.dimensions();
-    // Only a buffer whose length contradicts its size is rejected, which pictures never have.
-    let views = TypedImageRef::<U8x3>::from_buffer(from_width, from_height, image.as_raw())
-        .and_then(|from| Ok((from, TypedImage::<U8x3>::from_buffer(width, height, &mut resized)?)));
+    let from = TypedImageRef::<U8x3>::from_buffer(picture.width, picture.height, picture.pixels).ok()?;
+    let mut to = TypedImage::<U8x3>::from_buffer(width, height, &mut resized).ok()?;
     let bilinear = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
     // `resize` would compile every kind of pixel here: a minute of processor time more, in the library and in its
     // tests.
-    match views.map(|(from, mut to)| Resizer::new().resize_typed(&from, &mut to, &bilinear)) {
-        Ok(Ok(())) => resized,
-        _ => image::imageops::resize(&image, width, height, image::imageops::FilterType::Triangle),
-    }
+    RESIZER.with_borrow_mut(|resizer| {
+        let result = resizer.resize_typed(&from, &mut to, &bilinear);
+        if resizer.size_of_internal_buffers() > KEPT_BYTES {
+            resizer.reset_internal_buffers();
+        }
+        result.ok()
+    })?;
+    Some(resized)
 }
 
 /// Appends values 0..=1 minus `mean` and divided by `std`, both for each channel (R, G, B), in the order channel,
 /// row, column.
 pub fn normalize(image: &RgbImage, mean: [f32; 3], std: [f32; 3], values: &mut Vec<f32>) {
-    // Arrays and not `step_by`, which the compiler does not vectorise.
     let (pixels, _) = image.as_raw().as_chunks::<3>();
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2, the only thing that the function asks for.
+        #[expect(unsafe_code, reason = "a function compiled for processors with more instructions")]
+        return unsafe { normalize_with_avx2(pixels, mean, std, values) };
+    }
+    normalize_pixels(pixels, mean, std, values);
+}
+
+/// Does the same as [`normalize_pixels`], compiled for processors with AVX2. No operation is contracted, so values are the same
+/// bit for bit.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn normalize_with_avx2(pixels: &[[u8; 3]], mean: [f32; 3], std: [f32; 3], values: &mut Vec<f32>) {
+    normalize_pixels(pixels, mean, std, values);
+}
+
+#[inline(always)]
+fn normalize_pixels(pixels: &[[u8; 3]], mean: [f32; 3], std: [f32; 3], values: &mut Vec<f32>) {
+    // Arrays and not `step_by`, which the compiler does not vectorise.
     values.reserve(3 * pixels.len());
     for channel in 0..3 {
         let (mean, scale) = (mean[channel], 1.0 / std[channel]);
@@ -313,6 +369,9 @@ mod tests {
         let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
         let (mut values, mut bytes) = (vec![9.0], vec![9]);
         normalize(&image, mean, std, &mut values);
+        let mut everywhere = vec![9.0];
+        normalize_pixels(image.as_raw().as_chunks::<3>().0, mean, std, &mut everywhere);
+        assert!(values == everywhere, "with the vectors of this processor and of every one");
         append_bytes(&image, &mut bytes);
         assert_eq!((values.len(), bytes.len()), (1 + 3 * 37 * 7, 1 + 3 * 37 * 7));
         let right = (0..3).flat_map(|channel| image.pixels().map(move |pixel| (channel, pixel.0[channel])));
@@ -345,6 +404,7 @@ mod tests {
             let small = resize(decoded.clone(), side, side);
             let (mut values, mut bytes) = (Vec::new(), Vec::new());
             let resized = best(|| resize(decoded.clone(), side, side));
+            let in_place = best(|| decode_to(&frame, side, side));
             let normalized = best(|| {
                 values.clear();
                 normalize(&small, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4], &mut values);
@@ -354,9 +414,35 @@ mod tests {
                 append_bytes(&small, &mut bytes);
             });
             println!(
-                "to {side} x {side}, copied and resized: {resized:?}; normalised: {normalized:?}; bytes: {appended:?}"
+                "to {side} x {side}, copied and resized: {resized:?}; in place: {in_place:?}; normalised: {normalized:?}; bytes: {appended:?}"
             );
         }
+    }
+
+    #[test]
+    fn pictures_are_resized_where_they_are() {
+        let picture = |width: u32, height: u32| {
+            let mut bytes = Vec::new();
+            RawImage::write_header(width, height, &mut bytes);
+            bytes.extend((0..3 * width * height).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8));
+            bytes
+        };
+        // Large ones between small ones, whose intermediate pictures are not kept.
+        for (size, to) in
+            [((64, 36), (32, 32)), ((64, 36), (64, 36)), ((9, 7), (20, 30)), ((3000, 2000), (2500, 1999))]
+        {
+            let bytes = picture(size.0, size.1);
+            let copied = resize(decode(&bytes).unwrap(), to.0, to.1);
+            assert!(decode_to(&bytes, to.0, to.1).unwrap() == copied, "{size:?} to {to:?}");
+        }
+        let mut cut = picture(64, 36);
+        cut.truncate(3000);
+        assert_eq!(decode_to(&cut, 32, 32).unwrap_err().reason, "image_truncated");
+        let mut huge = Vec::new();
+        RawImage::write_header(20_000, 1, &mut huge);
+        huge.resize(huge.len() + 60_000, 0);
+        assert_eq!(decode_to(&huge, 32, 32).unwrap_err().reason, "image_too_large");
+        assert_eq!(decode_to(b"P6\n", 32, 32).unwrap_err().reason, "image_invalid");
     }
 
     #[test]

@@ -412,7 +412,10 @@ mod tests {
             let (luma, chroma) = planes.split_at((size.0 * size.1) as usize);
             let everywhere = best(&mut || {
                 picture.clear();
-                conversion.append_pixels(size.0 as usize, luma, chroma, &mut picture);
+                let row = size.0 as usize;
+                let of = |bytes| Rows { bytes, stride: row };
+                let planes = [of(luma), of(chroma), of(&chroma[row / 2..])];
+                conversion.append_pixels((row, size.1 as usize), planes, &mut picture);
             });
             println!("{size:?}: {here:?} on this processor, {everywhere:?} as compiled for every one");
         }

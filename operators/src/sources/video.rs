@@ -81,7 +81,7 @@ struct Options {
     /// `process`, a process of ffmpeg for each file, or `library`, ffmpeg's libraries in this process: faster, but a fault in
     /// them ends it, so files must be trusted. Default: process.
     #[serde(default)]
-    decoder: Option<Located<Way>>,
+    decoder: Option<Located<Decoder>>,
     /// Largest frame, in pixels (width times height). Default: 64000000.
     #[serde(default = "default_pixels")]
     max_pixels: u64,
@@ -101,7 +101,7 @@ enum Frames {
 /// Who decodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+enum Decoder {
     /// A child process for each file.
     #[default]
     Process,
@@ -156,7 +156,7 @@ impl SourceKind for Video {
             errors
                 .push(wrong(format!("`start: {}` is not a time", options.start), "write seconds since 1970"));
         }
-        let in_process = options.decoder.as_ref().filter(|decoder| decoder.value == Way::Library);
+        let in_process = options.decoder.as_ref().filter(|decoder| decoder.value == Decoder::Library);
         if let (Some(decoder), Frames::Jpeg) = (in_process, options.frames) {
             let text = "`decoder: library` does not make JPEG frames".to_owned();
             errors.push(wrong(text, "write `frames: raw` or `decoder: process`").at(decoder.span.clone()));

@@ -395,6 +395,10 @@ impl Ahead {
             }
         }
         let next = state.frames.pop_front()?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "bounds how long a frame waits; no result depends on it"
+        )]
         let now = Instant::now();
         if let Some(taken) = self.taken.replace(now) {
             self.pace = (self.pace * (PACE - 1) + (now - taken)) / PACE;

@@ -3,9 +3,51 @@ use super::*;
 use crate::api::SourceRead;
 use crate::raw_image::RawImage;
 use crate::record::{binary, int64, text};
-use crate::sources::test::{bind, check_some_seeks, drain};
+use crate::sources::test::{check_some_seeks, drain};
 use crate::testing::only;
+use std::cell::Cell;
 use std::process::Command;
+
+thread_local! {
+    /// The decoder of the sources that this thread binds.
+    static DECODER: Cell<&'static str> = const { Cell::new("process") };
+}
+
+/// Runs each of these tests with every decoder.
+macro_rules! with_each_decoder {
+    ($($name:ident)*) => {
+        mod by_process {
+            $(#[test] fn $name() { super::$name(); })*
+        }
+        mod by_library {
+            $(#[test] fn $name() { super::DECODER.set("library"); super::$name(); })*
+        }
+    };
+}
+
+with_each_decoder! {
+    frames_are_the_same_from_anywhere
+    times_are_those_of_the_container
+    frames_are_left_out_where_they_come_unevenly
+    damaged_frames_are_dead_letters_and_the_others_go_on
+    files_that_are_no_videos_are_dead_letters
+    a_frame_of_avi_shows_what_was_recorded_as_that_number
+    a_frame_of_an_old_or_copied_file_shows_what_was_recorded_as_that_number
+    a_frame_of_a_container_with_times_shows_what_was_recorded_as_that_number
+    a_frame_of_mpeg_ps_shows_what_was_recorded_as_that_number
+    damaged_frames_of_avi_move_no_others
+    times_that_start_late_are_read_from_anywhere
+    what_was_cut_off_in_front_is_not_lost
+    times_that_go_back_are_told
+    frames_that_are_too_large_are_dead_letters
+    what_begins_where_the_size_is_odd_is_read_as_pixels
+    frames_are_read_into_the_same_memory_again_and_again
+}
+
+/// Binds a source with the decoder of the test.
+fn bind(kind: &Video, folder: &Path, yaml: &str) -> Result<BoundSource, Diagnostics> {
+    crate::sources::test::bind(kind, folder, &format!("{yaml}\ndecoder: {}", DECODER.get()))
+}
 
 /// Makes a video of moving bars; `more` are options of the encoder.
 fn make(file: &Path, frames: u32, more: &str) {
@@ -53,7 +95,6 @@ fn check_seeks(source: &BoundSource) {
     }
 }
 
-#[test]
 fn frames_are_the_same_from_anywhere() {
     let folder = tempfile::tempdir().unwrap();
     make(&folder.path().join("road.mp4"), 14, H264);
@@ -70,7 +111,6 @@ fn frames_are_the_same_from_anywhere() {
     check_seeks(&source);
 }
 
-#[test]
 fn times_are_those_of_the_container() {
     let folder = tempfile::tempdir().unwrap();
     make(&folder.path().join("road.mkv"), 5, "-c:v libx264 -threads 1");
@@ -100,7 +140,6 @@ fn cameras_of_a_folder_come_side_by_side() {
     check_seeks(&source);
 }
 
-#[test]
 fn frames_are_left_out_where_they_come_unevenly() {
     let folder = tempfile::tempdir().unwrap();
     let uneven = format!("-vf setpts=N*N/TB/10 -fps_mode passthrough {H264}");
@@ -122,7 +161,6 @@ fn damage(file: &Path, from: f64, to: f64) {
     std::fs::write(file, bytes).unwrap();
 }
 
-#[test]
 fn damaged_frames_are_dead_letters_and_the_others_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.mkv");
@@ -140,7 +178,6 @@ fn damaged_frames_are_dead_letters_and_the_others_go_on() {
     check_seeks(&source);
 }
 
-#[test]
 fn files_that_are_no_videos_are_dead_letters() {
     let folder = tempfile::tempdir().unwrap();
     let cut = folder.path().join("cut.mp4");
@@ -207,7 +244,6 @@ fn look_at_numbers(files: &[(&str, &str)]) {
 }
 
 /// AVI has no display times.
-#[test]
 fn a_frame_of_avi_shows_what_was_recorded_as_that_number() {
     look_at_numbers(&[
         ("two.avi", "-c:v libx264 -bf 2"),
@@ -217,7 +253,6 @@ fn a_frame_of_avi_shows_what_was_recorded_as_that_number() {
 }
 
 /// A copy from AVI into MP4 has wrong times.
-#[test]
 fn a_frame_of_an_old_or_copied_file_shows_what_was_recorded_as_that_number() {
     look_at_numbers(&[
         ("old.avi", "-c:v mpeg4 -bf 2 -q:v 2"),
@@ -226,7 +261,6 @@ fn a_frame_of_an_old_or_copied_file_shows_what_was_recorded_as_that_number() {
     ]);
 }
 
-#[test]
 fn a_frame_of_a_container_with_times_shows_what_was_recorded_as_that_number() {
     look_at_numbers(&[
         ("a.mp4", "-c:v libx264 -bf 2"),
@@ -236,7 +270,6 @@ fn a_frame_of_a_container_with_times_shows_what_was_recorded_as_that_number() {
     ]);
 }
 
-#[test]
 fn a_frame_of_mpeg_ps_shows_what_was_recorded_as_that_number() {
     look_at_numbers(&[
         ("a.mpg", "-c:v libx264 -bf 2 -g 6"),
@@ -245,7 +278,6 @@ fn a_frame_of_mpeg_ps_shows_what_was_recorded_as_that_number() {
 }
 
 /// The other frames keep their numbers, also without times of the container.
-#[test]
 fn damaged_frames_of_avi_move_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.avi");
@@ -259,7 +291,6 @@ fn damaged_frames_of_avi_move_no_others() {
 }
 
 /// As in transport streams and parts of a recording. And not every packet of MPEG-PS has a time.
-#[test]
 fn times_that_start_late_are_read_from_anywhere() {
     let folder = tempfile::tempdir().unwrap();
     make(&folder.path().join("a.mkv"), 20, &format!("{H264} -output_ts_offset 100"));
@@ -273,7 +304,6 @@ fn times_that_start_late_are_read_from_anywhere() {
 }
 
 /// The clip starts between key frames: earlier frames are in the file but not part of the clip.
-#[test]
 fn what_was_cut_off_in_front_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     make(&folder.path().join("long.mp4"), 30, H264);
@@ -285,7 +315,6 @@ fn what_was_cut_off_in_front_is_not_lost() {
 }
 
 /// Two concatenated recordings, each with its own times: frames that cannot be distinguished are reported.
-#[test]
 fn times_that_go_back_are_told() {
     let folder = tempfile::tempdir().unwrap();
     make(&folder.path().join("one.mpg"), 20, MPEG_2);
@@ -297,7 +326,6 @@ fn times_that_go_back_are_told() {
     assert_eq!(dead.iter().filter(|(_, reason)| reason == "video_incomplete").count(), 1, "{dead:?}");
 }
 
-#[test]
 fn frames_that_are_too_large_are_dead_letters() {
     let folder = tempfile::tempdir().unwrap();
     make(&folder.path().join("a.mp4"), 2, H264);
@@ -362,7 +390,6 @@ fn a_decoder_that_dies_is_started_again_at_the_frame() {
 }
 
 /// A stream whose second half has an odd size, which has no planes.
-#[test]
 fn what_begins_where_the_size_is_odd_is_read_as_pixels() {
     let folder = tempfile::tempdir().unwrap();
     let part = |name: &str, size: &str| {
@@ -417,7 +444,6 @@ fn children_of_this_process(file: &Path) -> impl Iterator<Item = u32> {
 }
 
 /// A frame stays where it was read to, and the buffer is reused when no record refers to it any more.
-#[test]
 fn frames_are_read_into_the_same_memory_again_and_again() {
     let folder = tempfile::tempdir().unwrap();
     make(&folder.path().join("a.mp4"), 60, &format!("-vf scale=320x240 {H264}"));
@@ -446,4 +472,108 @@ fn frames_are_read_into_the_same_memory_again_and_again() {
     }
     // The size of frames is unknown at the first read.
     assert!(places.len() <= 4, "{} places for 12 reads, of which two were in use at once", places.len());
+}
+
+/// Frames, times and pixels, of what most videos store and of what they seldom do.
+#[test]
+fn both_decoders_give_the_same_pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, how) in [
+        ("h264.mp4", H264),
+        ("odd.mkv", "-vf scale=63x48 -c:v libvpx -g 10"),
+        (
+            "hd.mp4",
+            "-vf scale=64x48:out_color_matrix=bt709,setparams=colorspace=bt709 -c:v libx264 -threads 1",
+        ),
+        ("full.avi", "-c:v mjpeg -q:v 3"),
+        ("fine.mkv", "-vf format=yuv444p -c:v libx264 -pix_fmt yuv444p -threads 1"),
+        (
+            "deep.mkv",
+            "-vf format=yuv420p10 -c:v libx265 -pix_fmt yuv420p10 -x265-params log-level=none:pools=none",
+        ),
+        ("vp9.webm", "-c:v libvpx-vp9 -threads 1"),
+        ("two.mpg", MPEG_2),
+    ] {
+        make(&folder.path().join(name), 12, how);
+        for options in ["", "\nscale: 32x20", "\nevery: 3", "\nthreads: 2"] {
+            let with = |decoder| {
+                DECODER.set(decoder);
+                let source = bind(&Video, folder.path(), &format!("path: {name}{options}")).unwrap();
+                let mut reader = (source.make)().unwrap();
+                let Ok(SourceRead::Rows { times, .. }) = reader.read(99, usize::MAX) else { panic!("rows") };
+                (frames(&source), times)
+            };
+            let (process, library) = (with("process"), with("library"));
+            assert!(process.0.1.len() >= 4, "{name}{options}: {} frames", process.0.1.len());
+            assert!(process == library, "{name}{options}");
+        }
+    }
+}
+
+#[test]
+fn what_the_library_does_not_do_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("a.mp4"), 3, H264);
+    let error = only(
+        crate::sources::test::bind(&Video, folder.path(), "path: a.mp4\nframes: jpeg\ndecoder: library")
+            .err()
+            .unwrap(),
+    );
+    assert_eq!((error.code, error.line(), error.column()), ("E0606", Some(3), Some(10)), "{error}");
+    assert!(error.help.unwrap().contains("decoder: process"));
+    run(folder.path(), "-display_rotation 90 -i a.mp4 -c copy turned.mp4");
+    run(folder.path(), "-display_hflip -i a.mp4 -c copy mirrored.mp4");
+    DECODER.set("library");
+    for (name, told) in [("turned.mp4", "by 270 degrees"), ("mirrored.mp4", "mirrored")] {
+        let source = bind(&Video, folder.path(), &format!("path: {name}")).unwrap();
+        let error = (source.make)().unwrap().read(1, usize::MAX).unwrap_err().to_string();
+        assert!(
+            error.contains(told) && error.contains(name) && error.contains("decoder: process"),
+            "{error}"
+        );
+    }
+}
+
+/// Prints the time that a frame takes by each decoder, of this process and its children; best of three:
+/// `cargo nextest run -p tidemill-operators --lib --run-ignored only --no-capture -E 'test(time_of_a_frame)'`.
+#[test]
+#[ignore = "long: make test-long"]
+#[expect(clippy::disallowed_methods, reason = "measures real time")]
+fn time_of_a_frame() {
+    let processor = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        // User and system time, of this process and of its children that ended, in hundredths of a second.
+        fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().unwrap()).sum::<u64>() as f64
+            * 10.0
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let noise = "noise=alls=6:allf=t -c:v libx264 -preset veryfast -crf 24";
+    for (size, count) in [("640x360", 1000u32), ("1280x720", 300)] {
+        let scale = size.replace('x', ":");
+        make(&folder.path().join("a.mp4"), count, &format!("-vf scale={scale},{noise}"));
+        for decoder in ["process", "library"] {
+            DECODER.set(decoder);
+            let source = bind(&Video, folder.path(), "path: a.mp4").unwrap();
+            let (mut best, mut shortest) = (f64::INFINITY, f64::INFINITY);
+            for _ in 0..3 {
+                let (before, start) = (processor(), std::time::Instant::now());
+                let mut reader = (source.make)().unwrap();
+                let mut frames = 0;
+                while let SourceRead::Rows { payload, .. } = reader.read(1024, 512 << 10).unwrap() {
+                    frames += payload.num_rows();
+                }
+                drop(reader);
+                assert_eq!(frames, count as usize);
+                shortest = shortest.min(start.elapsed().as_secs_f64() * 1e3);
+                best = best.min(processor() - before);
+            }
+            let of = |time: f64| time / f64::from(count);
+            println!(
+                "{size}, {decoder}: {:.3} ms of processor time, {:.3} ms by the clock",
+                of(best),
+                of(shortest)
+            );
+        }
+    }
 }
