@@ -220,6 +220,7 @@ fn keeping(
         ground_truth: None,
         files: Vec::new(),
         is_standard_output: false,
+        answers: None,
         make,
         durable: None,
     }
