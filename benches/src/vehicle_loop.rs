@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// How many cameras: the clips again and again under new names.
     #[arg(long, default_value = "1,4,16", value_delimiter = ',')]
     vehicle_cameras: Vec<usize>,
+    /// Decoders of Tidemill and of the loop in Rust, `library` or `process`, one after the other.
+    #[arg(long, default_value = "library", value_delimiter = ',', value_parser = ["library", "process"])]
+    vehicle_decoders: Vec<String>,
     /// Runs of each contestant.
     #[arg(long, default_value_t = 3)]
     vehicle_rounds: usize,
@@ -135,11 +138,12 @@ impl Arena<'_> {
 fn workflow(task: &Task) -> String {
     let (detector, appearance, backend) = (task.detector.display(), task.appearance.display(), &task.backend);
     let [frames, boxes] = task.batches;
+    let decoder = if task.in_process { "library" } else { "process" };
     let mut text = "version: 1\nname: vehicles\nsources:\n".to_owned();
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        "  - {{id: cameras, kind: video, options: {{path: clips}}}}\n\
+        "  - {{id: cameras, kind: video, options: {{path: clips, decoder: {decoder}}}}}\n\
          operators:\n\
          \x20 - {{id: detect, kind: ml, input: cameras, variants: ['{detector}'], backend: {backend}, \
          batching: {{max_batch: {frames}, budget: 20ms}}, options: {{keep: [image]}}}}\n\
@@ -244,7 +248,11 @@ pub(crate) fn run(options: &Options, binary: &Path) -> anyhow::Result<Answer> {
     let mut all = Vec::new();
     for size in &options.vehicle_sizes {
         let model = |family: &str| full(&options.vehicle_models.join(format!("{family}-{size}.yaml")));
-        for cameras in &options.vehicle_cameras {
+        let combinations = options
+            .vehicle_decoders
+            .iter()
+            .flat_map(|decoder| options.vehicle_cameras.iter().map(move |cameras| (decoder, cameras)));
+        for (decoder, cameras) in combinations {
             let folder = tempfile::tempdir()?;
             lay_out(&options.clips, folder.path(), *cameras)?;
             let task = Task {
@@ -257,6 +265,7 @@ pub(crate) fn run(options: &Options, binary: &Path) -> anyhow::Result<Answer> {
                 within: WITHIN,
                 clips: folder.path().join("clips"),
                 threads: 1,
+                in_process: decoder == "library",
                 out: folder.path().join("rival.txt"),
                 outcome: folder.path().join("outcome.json"),
             };
@@ -269,7 +278,8 @@ pub(crate) fn run(options: &Options, binary: &Path) -> anyhow::Result<Answer> {
                 script: full(Path::new("benches/vehicles/opencv_loop.py"))?,
                 task,
             };
-            let label = format!("{size} models, {cameras} camera{}", if *cameras == 1 { "" } else { "s" });
+            let many = if *cameras == 1 { "" } else { "s" };
+            let label = format!("{size} models, {cameras} camera{many}, decoded by {decoder}");
             all.extend(compare(&arena, &label, options.vehicle_rounds)?);
         }
     }

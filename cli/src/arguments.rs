@@ -194,14 +194,14 @@ pub(crate) struct InitArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill doctor
-  tidemill doctor --fix              also fetch ONNX Runtime, HiGHS and ffmpeg into the user's cache (needs network, bash, python3)
+  tidemill doctor --fix              also fetch ONNX Runtime, HiGHS, ffmpeg and its libraries (needs network, bash, python3)
   tidemill doctor --cluster          the cluster of the last `tidemill login`
   tidemill doctor --output json
 
 Each line is ok, a note (something works less well, or only one feature needs it) or a problem. Exit code 1
 if there is a problem.")]
 pub(crate) struct DoctorArguments {
-    /// Fetch the missing ones of ONNX Runtime (for models), HiGHS (for planning) and ffmpeg (for videos).
+    /// Fetch the missing ones of ONNX Runtime (for models), HiGHS (for planning), and ffmpeg and its libraries (for videos).
     #[arg(long)]
     pub(crate) fix: bool,
     /// Check a cluster instead: its controller, its workers, and whether the workers reach each other.

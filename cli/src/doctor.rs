@@ -77,6 +77,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
             ("onnxruntime", "without it, models run on the built-in backend `rten`"),
             ("highs", "without it, planners use the built-in solver `microlp`"),
             ("ffmpeg", "without it, workflows with videos are rejected"),
+            ("avcodec", "without it, videos with `decoder: library` are rejected"),
         ];
         for (library, without) in libraries {
             if let Err(failure) = install(library, without, terminal) {

@@ -44,6 +44,7 @@ fn what_is_not_in_path_is_a_note_that_says_what_it_is_for() {
             .env("HOME", folder.path())
             .env("XDG_CACHE_HOME", folder.path())
             .env_remove("TIDEMILL_ONNXRUNTIME")
+            .env_remove("TIDEMILL_AVCODEC")
             .current_dir(folder.path()),
     );
     let document = found.json();
@@ -58,6 +59,11 @@ fn what_is_not_in_path_is_a_note_that_says_what_it_is_for() {
         let cache = folder.path().join("tidemill/lib");
         assert!(library["detail"].as_str().unwrap().contains(cache.to_str().unwrap()), "{library}");
         assert_eq!(library["fix"], "tidemill doctor --fix");
+    }
+    let libraries = finding(&document, "ffmpeg's libraries");
+    if libraries["state"] == "note" {
+        assert!(libraries["detail"].as_str().unwrap().contains("decoder: library"), "{libraries}");
+        assert_eq!(libraries["fix"], "tidemill doctor --fix");
     }
     // Without bash there is no installation either, and the reason is reported.
     let fix = outcome(command(&["doctor", "--fix"]).env("PATH", "").env("XDG_CACHE_HOME", folder.path()));
@@ -75,6 +81,17 @@ fn a_library_that_was_named_and_is_not_there_is_a_problem() {
     let library = finding(&document, "ONNX Runtime");
     assert_eq!(library["state"], "problem");
     assert!(library["fix"].as_str().unwrap().contains("unset TIDEMILL_ONNXRUNTIME"), "{library}");
+}
+
+#[test]
+fn a_folder_of_libraries_that_was_named_and_is_not_there_is_a_problem() {
+    let found =
+        outcome(command(&["doctor", "--output", "json"]).env("TIDEMILL_AVCODEC", "/no/such/avcodec-62"));
+    assert_eq!(found.code, Some(1));
+    let document = found.json();
+    let libraries = finding(&document, "ffmpeg's libraries");
+    assert_eq!(libraries["state"], "problem");
+    assert!(libraries["fix"].as_str().unwrap().contains("unset TIDEMILL_AVCODEC"), "{libraries}");
 }
 
 #[test]

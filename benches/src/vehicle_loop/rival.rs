@@ -1,5 +1,5 @@
-//! The rival: a loop over videos, written to win. It handles camera after camera: frames from a pipe of ffmpeg are
-//! detected, cut out and embedded in batches, and followed by the tracker's own functions; at the end the tracks of all
+//! The rival: a loop over videos, written to win. It handles camera after camera: frames, from a pipe of ffmpeg or from its
+//! libraries in this process, are detected, cut out and embedded in batches, and followed by the tracker's own functions; at the end the tracks of all
 //! cameras are linked at once. It has no repeated checks, no waiting and no recovery.
 use crate::model_stage::Stage;
 use anyhow::{Context, anyhow, bail};
@@ -14,9 +14,9 @@ use tidemill_inference::steps::{Cell, OutputColumn};
 use tidemill_inference::tensor::TensorData;
 use tidemill_media::planes::Conversion;
 use tidemill_operators::raw_image::RawImage;
-use tidemill_operators::video::decoder::read_planes;
+use tidemill_operators::video::decoder::{Decoder, Format, read_planes};
 use tidemill_operators::video::index::Index;
-use tidemill_operators::video::program;
+use tidemill_operators::video::{library, program};
 use tidemill_tracking::bounding_box::BoundingBox;
 use tidemill_tracking::tracker::{Detection, Track, Tracker, TrackerSettings};
 
@@ -38,6 +38,8 @@ pub(crate) struct Task {
     /// The videos `CAMERA.mp4`.
     pub(crate) clips: PathBuf,
     pub(crate) threads: usize,
+    /// Whether ffmpeg's libraries decode in this process, and not a child.
+    pub(crate) in_process: bool,
     /// Files for the lines, and for the loop's own report.
     pub(crate) out: PathBuf,
     pub(crate) outcome: PathBuf,
@@ -58,16 +60,27 @@ const NUMBERS: usize = 6;
 
 /// Frames of a video as uncompressed pixels, converted from planes as in Tidemill.
 struct Frames {
-    child: Child,
-    conversion: Conversion,
-    planes: Vec<u8>,
+    from: Feed,
     left: usize,
 }
 
+enum Feed {
+    Pipe { child: Child, conversion: Conversion, planes: Vec<u8> },
+    Library(Decoder),
+}
+
 impl Frames {
-    fn of(clip: &Path) -> anyhow::Result<Self> {
+    fn of(clip: &Path, in_process: bool) -> anyhow::Result<Self> {
         let program = program::find(Path::new("."))?;
         let index = Index::read(&program, clip)?;
+        let left = index.frames.len();
+        if in_process {
+            let library =
+                library::load(Path::new(".")).map_err(|error| anyhow!("{error}: {}", library::HELP))?;
+            let format = Format { size: None, jpeg: false, every: 1, threads: 1, planes: true };
+            let decoder = Decoder::start_in_process(&library, clip, &index, 0, &format, u64::MAX)?;
+            return Ok(Self { from: Feed::Library(decoder), left });
+        }
         let matrix = index.matrix.with_context(|| format!("{} has no planes", clip.display()))?;
         let mut command = Command::new(program);
         command.args(["-nostdin", "-loglevel", "error", "-threads", "1", "-i"]).arg(clip);
@@ -75,27 +88,37 @@ impl Frames {
         command.args(["-f", "image2pipe", "-c:v", "pgmyuv", "-threads", "1", "pipe:1"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let conversion = Conversion::new(matrix);
-        Ok(Self { child, conversion, planes: Vec::new(), left: index.frames.len() })
+        Ok(Self { from: Feed::Pipe { child, conversion, planes: Vec::new() }, left })
     }
 
     /// Reads the next picture with its header; false: there are no more.
     fn next(&mut self, picture: &mut Vec<u8>) -> anyhow::Result<bool> {
-        let pipe = self.child.stdout.as_mut().context("ffmpeg has no output")?;
         picture.clear();
         if self.left == 0 {
             return Ok(false);
         }
         self.left -= 1;
-        read_planes(pipe, &self.conversion, &mut self.planes, picture, usize::MAX)?;
+        match &mut self.from {
+            Feed::Pipe { child, conversion, planes } => {
+                let pipe = child.stdout.as_mut().context("ffmpeg has no output")?;
+                read_planes(pipe, conversion, planes, picture, usize::MAX)?;
+            }
+            Feed::Library(decoder) => {
+                decoder.next_time().context("a frame that cannot be decoded")?;
+                decoder.read(picture, usize::MAX)?;
+            }
+        }
         Ok(true)
     }
 }
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        // It has ended by itself where everything was read.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Feed::Pipe { child, .. } = &mut self.from {
+            // It has ended by itself where everything was read.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -195,7 +218,7 @@ impl<'a> Loop<'a> {
     /// Returns all tracks of a camera.
     fn follow(&mut self, clip: &Path) -> anyhow::Result<Vec<Seen>> {
         let camera = clip.file_stem().context("a clip without a name")?.to_string_lossy().into_owned();
-        let mut frames = Frames::of(clip)?;
+        let mut frames = Frames::of(clip, self.task.in_process)?;
         let mut tracker = Tracker::new(TrackerSettings::default());
         let (mut count, mut tracks) = (0, Vec::new());
         let mut block: Vec<Vec<u8>> = vec![Vec::new(); self.task.batches[0]];

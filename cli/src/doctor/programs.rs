@@ -16,6 +16,7 @@ pub(super) fn look() -> Vec<Finding> {
         "sudo apt-get install espeak-ng",
     ));
     findings.push(ffmpeg(Path::new(".")));
+    findings.push(avcodec(Path::new(".")));
     findings
 }
 
@@ -69,8 +70,28 @@ fn ffmpeg(directory: &Path) -> Finding {
     }
 }
 
+/// The libraries of ffmpeg, which decode videos in this process.
+fn avcodec(directory: &Path) -> Finding {
+    let name = "ffmpeg's libraries";
+    match video::library::load(directory) {
+        Ok(library) => {
+            let codec = library.versions().codec;
+            Finding::ok(name, format!("libavcodec {codec}, {}", library.folder().display()))
+        }
+        // The user requested exactly this folder, so no other is tried.
+        Err(error) if std::env::var_os(video::library::VARIABLE).is_some_and(|value| !value.is_empty()) => {
+            let variable = video::library::VARIABLE;
+            Finding::problem(name, error).fix(format!("unset {variable}, or name another folder"))
+        }
+        Err(error) => {
+            Finding::note(name, format!("{error}. Only sources of videos with `decoder: library` need them"))
+                .fix("tidemill doctor --fix")
+        }
+    }
+}
+
 fn python() -> Vec<Finding> {
-    let purpose = "only needed to fetch models, ONNX Runtime, HiGHS and ffmpeg";
+    let purpose = "only needed to fetch models, ONNX Runtime, HiGHS, ffmpeg and its libraries";
     let install = "sudo apt-get install python3 python3-venv python3-pip";
     let Some(path) = in_path("python3") else {
         return vec![Finding::note("python3", format!("not in PATH; {purpose}")).fix(install)];

@@ -137,10 +137,10 @@ impl InputSteps {
         }
         match (&mut self.kind, cell, values) {
             (InputKind::Image { resize, mean, std }, Cell::Bytes(bytes), values) => {
-                let mut pixels = image::decode(bytes)?;
-                if let Some((width, height)) = *resize {
-                    pixels = image::resize(pixels, width, height);
-                }
+                let pixels = match *resize {
+                    Some((width, height)) => image::decode_to(bytes, width, height)?,
+                    None => image::decode(bytes)?,
+                };
                 let (width, height) = pixels.dimensions();
                 if self.shape[1..] != [height as usize, width as usize] {
                     return Err(Rejected::new(

@@ -190,8 +190,10 @@ struct Stream {
     decoder: Decoder,
     /// Time of the first frame, distance between frames, and how many of these lie between those to return.
     every: Option<(i64, i64, i64)>,
-    /// Time of the last frame, and its distance from the one before.
-    last: Option<(i64, i64)>,
+    /// Time of the last frame.
+    last: Option<i64>,
+    /// Time from a frame to the next by the rate that the container states, at least 1.
+    usual: i64,
     is_drained: bool,
 }
 
@@ -206,32 +208,37 @@ impl Stream {
     ) -> Result<Self, Unsuited> {
         let settings =
             Settings { threads: format.threads.max(1), low_delay: false, strict: true, max_pixels };
-        let open = || -> Result<(File, usize, (u32, u32)), Unsuited> {
+        let open = || -> Result<(File, usize, (u32, u32), Option<(u32, u32)>), Unsuited> {
             let mut file = File::open(library, path, &settings)?;
             let video = file.video().ok_or(Error::NoStream(0))?;
-            let (number, time_base) = (video.number, video.time_base);
+            let (number, time_base, rate) = (video.number, video.time_base, video.rate);
             if video.rotation != 0 || video.is_mirrored {
                 let (rotation, is_mirrored) = (video.rotation, video.is_mirrored);
                 return Err(Unsuited::Turned { rotation, is_mirrored });
             }
             file.select(number)?;
-            Ok((file, number, time_base))
+            Ok((file, number, time_base, rate))
         };
-        let (mut file, mut number, time_base) = open()?;
+        let (mut file, mut number, time_base, rate) = open()?;
         let first = index.entry(first);
         if first > 0 {
             let unit = f64::from(time_base.0) / f64::from(time_base.1.max(1));
             let time = ((index.begin(first) - BACK) / unit).floor() as i64;
             // Without such a place it starts at the beginning, and earlier frames are skipped.
             if file.seek(number, time).is_err() {
-                (file, number, _) = open()?;
+                (file, number, ..) = open()?;
             }
         }
         let decoder = Decoder::of_stream(&file, number, &settings)?;
         let start = index.frames.first().map_or(0, |first| first.time);
         let step = index.step().filter(|_| format.every > 1 && index.clock != Clock::Count);
         let every = step.map(|step| (start, step, i64::from(format.every)));
-        Ok(Self { file, decoder, every, last: None, is_drained: false })
+        let units = |(frames, seconds): (u32, u32)| {
+            let unit = f64::from(time_base.0) / f64::from(time_base.1.max(1));
+            (f64::from(seconds) / f64::from(frames.max(1)) / unit).round() as i64
+        };
+        let usual = rate.map_or(1, units).max(1);
+        Ok(Self { file, decoder, every, last: None, usual, is_drained: false })
     }
 
     /// Decodes the next frame. Damaged ones are left out.
@@ -275,12 +282,12 @@ impl Stream {
         }
     }
 
-    /// The time to show a frame, by the rule of ffmpeg's program: where nothing states it, it is as long after the last frame
-    /// as that one after its own.
+    /// The time to show a frame, by the rule of ffmpeg's program: where nothing states it, it follows the last frame at the usual
+    /// distance.
     fn time(&mut self, frame: &Frame) -> i64 {
-        let last = self.last;
-        let time = frame.guessed_pts().unwrap_or_else(|| last.map_or(0, |(time, step)| time + step));
-        self.last = Some((time, last.map_or(1, |(last, _)| time.saturating_sub(last).max(1))));
+        let next = || self.last.map_or(0, |last| last.saturating_add(self.usual));
+        let time = frame.guessed_pts().unwrap_or_else(next);
+        self.last = Some(time);
         time
     }
 
