@@ -45,6 +45,7 @@ fn what_is_not_in_path_is_a_note_that_says_what_it_is_for() {
             .env("XDG_CACHE_HOME", folder.path())
             .env_remove("TIDEMILL_ONNXRUNTIME")
             .env_remove("TIDEMILL_AVCODEC")
+            .env_remove("TIDEMILL_FFMPEG")
             .current_dir(folder.path()),
     );
     let document = found.json();

@@ -65,7 +65,7 @@ fn the_version_names_the_backends() {
 fn the_version_names_the_features_of_the_build() {
     let document = tidemill(&["version", "--output", "json"]).expect(0).json();
     assert_eq!(document["features"]["cluster"], true, "{document}");
-    assert_eq!(document["features"].as_object().map(serde_json::Map::len), Some(5), "{document}");
+    assert_eq!(document["features"].as_object().map(serde_json::Map::len), Some(6), "{document}");
     let text = tidemill(&["version"]).expect(0).stdout;
     assert!(text.contains("\nfeature cluster: clusters and deployments\n"), "{text}");
 }

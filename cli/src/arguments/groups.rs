@@ -12,8 +12,7 @@ const GROUPS: [(&str, &[Row]); 5] = [
         "Workflow",
         &[
             (&["init"], ""),
-            (&["validate"], ""),
-            (&["test"], ""),
+            (&["validate", "test"], "Check files and run nothing; run the tests of workflows and compare their rows"),
             (&["graph"], ""),
             (&["models"], ""),
             (&["schema"], ""),

@@ -589,6 +589,7 @@ impl crate::kind::SourceKind for Revising {
             out_of_order_microseconds: 0,
             live: false,
             has_event_times: true,
+            waits_for_all: false,
             at_one_time: 1,
             stream: None,
             journalled: None,

@@ -67,6 +67,7 @@ fn sink(id: &str, durable: bool) -> BoundSink {
         ground_truth: None,
         files: Vec::new(),
         is_standard_output: !durable,
+        answers: None,
         make,
         durable: durable.then_some(again),
     }
