@@ -26,9 +26,7 @@ fn place(tests: &str) -> Place {
     place
 }
 
-const TWO: &str = "\
-    sources: {readings: [{time: 1, n: 1, v: 1.0}, {time: 2, n: 2, v: 2.0}, {time: 1500, n: 3, v: 4.0}]}
-";
+const TWO: &str = "    sources: {readings: [{time: 1, n: 1, v: 1.0}, {time: 2, n: 2, v: 2.0}, {time: 1500, n: 3, v: 4.0}]}\n";
 
 fn run(place: &Place, more: &[&str]) -> crate::command::Outcome {
     let file = place.argument("workflow.test.yaml");

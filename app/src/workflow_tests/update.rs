@@ -242,8 +242,8 @@ tests:
   - name: one # first
     expect:
       a:
-        - {n: 1.5, t: \"null\"}
-        - {n: null, t: \"a b: $${X}\\n\"}
+        - {\"n\": 1.5, t: \"null\"}
+        - {\"n\": null, t: \"a b: $${X}\\n\"}
 
       # of b
       b:
@@ -252,9 +252,9 @@ tests:
   - name: two
     expect:
       c:
-        - {n: [1, {bytes: 2}]}
+        - {\"n\": [1, {bytes: 2}]}
       d:
-        - {n: 1e+300}
+        - {\"n\": 1e+300}
 ";
         assert_eq!(text, expected);
     }

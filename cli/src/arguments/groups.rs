@@ -12,7 +12,10 @@ const GROUPS: [(&str, &[Row]); 5] = [
         "Workflow",
         &[
             (&["init"], ""),
-            (&["validate", "test"], "Check files and run nothing; run the tests of workflows and compare their rows"),
+            (
+                &["validate", "test"],
+                "Check files and run nothing; run the tests of workflows and compare their rows",
+            ),
             (&["graph"], ""),
             (&["models"], ""),
             (&["schema"], ""),
