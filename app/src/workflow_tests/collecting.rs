@@ -110,6 +110,7 @@ impl Collected {
     ///
     /// # Errors
     /// A file that cannot be read, or a column that does not exist.
+    #[expect(clippy::type_complexity, reason = "names and rows")]
     pub(super) fn expected<'a>(
         &self,
         file: &TestFile,

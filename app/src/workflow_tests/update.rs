@@ -41,11 +41,7 @@ pub fn write(file: &TestFile, outcomes: &BTreeMap<usize, Outcome>) -> anyhow::Re
         text.replace_range(range.clone(), replacement);
     }
     check(file, &text, outcomes)?;
-    for (path, content) in files
-        .iter()
-        .map(|(path, content)| (path, content))
-        .chain((!edits.is_empty()).then_some((&file.path, &text)))
-    {
+    for (path, content) in files.iter().chain((!edits.is_empty()).then_some((&file.path, &text))) {
         std::fs::write(path, content).map_err(|error| {
             Failure::new(Kind::Unavailable, format!("cannot write `{}`: {error}", path.display()))
         })?;

@@ -6,8 +6,8 @@
 //!   input: hot
 //!   options: {broker: "broker.local:1883", topic: "plant/{line}/alarms", columns: [sensor, celsius]}
 //! ```
-//! `{line}` in the topic is the value of that column; an empty value, and `+` and `#` in values, become `_`. Messages have QoS
-//! 1. Those of an epoch are sent when it is complete, and it is committed when the broker has acknowledged all of them. So
+//! `{line}` in the topic is the value of that column; an empty value, and `+` and `#` in values, become `_`. Messages have
+//! QoS 1. Those of an epoch are sent when it is complete, and it is committed when the broker has acknowledged all of them. So
 //! a row that a sink of files would have is at the broker **at least once**; after a restart some come again, with the same
 //! `_id` (`metadata: true`). While the broker cannot be reached the rows before the sink wait, and so do the sources.
 use crate::broker::{Broker, PAUSES, Tls, Written, final_cause, spread};

@@ -187,7 +187,7 @@ impl SourceKind for Mqtt {
         let Some(broker) = broker else { return Err(Diagnostics::new()) };
         let max_line = Bytes(read.max_line.0.clamp(1, LINE_LIMIT));
         let seconds = read.session.0 / 1_000_000_000;
-        let subscription = Subscription::new(Settings {
+        let subscription = Subscription::of(Settings {
             source: context.id.value.clone(),
             broker,
             topics: read.topics.into_iter().map(|topic| topic.value).collect(),

@@ -104,7 +104,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Subscription {
-    pub(crate) fn new(settings: Settings) -> Arc<Handle> {
+    pub(crate) fn of(settings: Settings) -> Arc<Handle> {
         Arc::new(Handle(Arc::new(Self {
             settings,
             shared: Mutex::default(),

@@ -67,6 +67,7 @@ pub(crate) fn parameter<'a>(
     batches: &'a [RecordBatch],
     places: &[Place],
 ) -> Box<dyn ToSql + Sync + 'a> {
+    #[expect(clippy::box_collection, reason = "the caller makes it a parameter of any type")]
     fn all<'a, T>(
         (batches, index): (&'a [RecordBatch], usize),
         places: &[Place],

@@ -82,10 +82,9 @@ impl From<postgres::Error> for Failure {
 impl PostgresSink {
     /// Starts from nothing, or continues after the commit of a token.
     pub(crate) fn open(settings: &Arc<Settings>, token: Option<&[u8]>) -> Result<Self, OperatorError> {
-        let token: Option<Token> =
-            token.map(|bytes| serde_json::from_slice(bytes)).transpose().map_err(|error| {
-                OperatorError::new(format!("the state of sink `{}` is damaged: {error}", settings.id))
-            })?;
+        let token: Option<Token> = token.map(serde_json::from_slice).transpose().map_err(|error| {
+            OperatorError::new(format!("the state of sink `{}` is damaged: {error}", settings.id))
+        })?;
         let name = || name().map_err(|error| OperatorError::new(error.to_string()));
         let token = match token {
             Some(token) => token,

@@ -27,6 +27,7 @@ pub struct Format {
 }
 
 /// A video that is being decoded. Both ways give the same frames, times and pixels of videos that are not damaged.
+#[expect(clippy::large_enum_variant, reason = "there is one for each file")]
 pub enum Decoder {
     /// By a child process; a fault in a decoder ends the child alone.
     Child(Child),

@@ -208,7 +208,8 @@ impl Stream {
     ) -> Result<Self, Unsuited> {
         let settings =
             Settings { threads: format.threads.max(1), low_delay: false, strict: true, max_pixels };
-        let open = || -> Result<(File, usize, (u32, u32), Option<(u32, u32)>), Unsuited> {
+        type Opened = (File, usize, (u32, u32), Option<(u32, u32)>);
+        let open = || -> Result<Opened, Unsuited> {
             let mut file = File::open(library, path, &settings)?;
             let video = file.video().ok_or(Error::NoStream(0))?;
             let (number, time_base, rate) = (video.number, video.time_base, video.rate);

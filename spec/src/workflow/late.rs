@@ -64,6 +64,7 @@ fn entry<'a>(tree: &'a mut Value, section: &str) -> Option<&'a mut Node> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use crate::workflow::Workflow;
 
