@@ -48,6 +48,7 @@ fn registry_with(models: MlKind) -> Registry {
     tidemill_postgres_sink::register(&mut registry);
     tidemill_python::register(&mut registry);
     tidemill_python::wrap(&mut registry);
+    #[cfg(feature = "streams")]
     tidemill_web::register(&mut registry);
     registry
 }

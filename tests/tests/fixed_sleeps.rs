@@ -21,6 +21,7 @@ const SLEEPS: &[(&str, usize, &str)] = &[
     ("cli/tests/journals.rs", 1, "the producer is slower than the reader"),
     ("cluster/postgres/tests/leading.rs", 1, "no controller may lead in this time"),
     ("cluster/tests/cluster/heartbeats.rs", 1, "the proxy ends connections without traffic"),
+    ("operators/mqtt/tests/publishing.rs", 1, "without a broker it may not end in this time"),
     ("runtime/engine/src/host/outbox.rs", 1, "a slow reader is the subject"),
     ("runtime/engine/tests/engine/alone.rs", 2, "a slow model, and a start that is not measured"),
     ("runtime/engine/tests/engine/changes.rs", 1, "the pause is measured"),

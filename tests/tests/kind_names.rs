@@ -22,6 +22,13 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("runtime/link/src/transport/address.rs", "tcp", "a transport"),
     ("runtime/link/src/transport/tcp.rs", "tcp", "a transport"),
     ("runtime/engine/src/protocol/examples.rs", "filter", "the id of an operator"),
+    ("app/src/otlp.rs", "http", "a scheme"),
+    ("app/src/workflow_tests/inputs.rs", "csv", "the ending of a file, and the kind that reads it"),
+    ("app/src/workflow_tests/inputs.rs", "jsonl", "the ending of a file, and the kind that reads it"),
+    ("cluster/src/controller/openapi.rs", "http", "a scheme"),
+    ("spec/src/workflow/check.rs", "late", "the operator that stands for the input `ID.late`"),
+    ("spec/src/workflow/late.rs", "late", "the operator that stands for the input `ID.late`"),
+    ("spec/src/workflow/late.rs", "window", "the kind that has late rows: without a fact of kinds so far"),
 ];
 
 fn is_product(file: &Path) -> bool {

@@ -198,9 +198,8 @@ impl Desk {
         let until = match epoch {
             u64::MAX => state.next,
             epoch => {
-                let mut after = state.begun.range(epoch..);
-                let next = after.next().or_else(|| state.begun.range(..epoch).next_back());
-                next.map_or(0, |(_, first)| *first)
+                let begun = state.begun.range(..=epoch).next_back();
+                begun.map_or(0, |(_, first)| *first)
             }
         };
         state.begun.retain(|begun, _| *begun >= epoch);
