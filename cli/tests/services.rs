@@ -45,7 +45,7 @@ run: {{tick: 20ms, dead_letters: out/dead.jsonl}}
                     let n = client * 100 + round;
                     let answer = ask(&address, &format!("{{\"n\": {n}, \"of\": 1}}")).unwrap();
                     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-                    assert!(answer.ends_with(&format!("\"part\":{n}}}")), "{n}: {answer}");
+                    assert!(answer.trim_end().ends_with(&format!("\"part\":{n}}}")), "{n}: {answer}");
                 }
             })
         })
