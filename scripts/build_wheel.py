@@ -84,10 +84,10 @@ class Program:
 def metadata(version):
     readme = "Tidemill runs machine-learning workflows, written in YAML, as continuous dataflows. This package has the command " \
              "`tidemill`, and `tidemill.run`, which runs a workflow from an iterator to an iterator.\n\nONNX Runtime, HiGHS and ffmpeg " \
-             "are not in it: `pip install onnxruntime highspy imageio-ffmpeg` into the same environment, and they are found.\n"
+             "are not in it: `pip install onnxruntime 'highspy<1.16' imageio-ffmpeg` into the same environment, and they are found.\n"
     lines = ["Metadata-Version: 2.1", "Name: tidemill", f"Version: {version}", f"Summary: {SUMMARY}", "License: Apache-2.0",
              "Requires-Python: >=3.9", "Provides-Extra: models", 'Requires-Dist: onnxruntime>=1.24; extra == "models"',
-             "Provides-Extra: planning", 'Requires-Dist: highspy>=1.7; extra == "planning"', "Provides-Extra: videos",
+             "Provides-Extra: planning", 'Requires-Dist: highspy>=1.7,<1.16; extra == "planning"', "Provides-Extra: videos",
              'Requires-Dist: imageio-ffmpeg; extra == "videos"', "Classifier: Operating System :: POSIX :: Linux",
              "Classifier: Typing :: Typed", "Description-Content-Type: text/markdown", "", readme]
     return "\n".join(lines)

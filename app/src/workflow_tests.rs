@@ -61,7 +61,7 @@ impl TestFile {
 /// Result of a test.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
-    /// What is not as expected; empty if the test passes.
+    /// Differences from the expected; empty if the test passes.
     pub failures: Vec<Mismatch>,
     /// Number of rows that were compared.
     pub rows: usize,

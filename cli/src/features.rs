@@ -90,7 +90,7 @@ pub(crate) const FEATURES: [&Feature; 6] = [
     &Feature {
         name: "streams",
         is_here: cfg!(feature = "streams"),
-        content: "messages of MQTT brokers and tables of PostgreSQL",
+        content: "MQTT brokers, tables of PostgreSQL, requests by HTTP",
         verbs: &[],
     },
 ];

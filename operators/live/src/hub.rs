@@ -168,7 +168,7 @@ impl Hub {
     fn turn(&self, feed: &str, is_paused: bool) -> Result<(), String> {
         let inner = self.lock();
         let Some(wanted) = inner.cameras.get(feed) else { return Err(self.unknown(feed, &inner)) };
-        // The order is shown at once; the task of the camera follows it, and tells its state again.
+        // The order shows at once; the task of the camera follows it, and reports its state again.
         wanted.place.follow(is_paused);
         wanted.wish.send_modify(|wish| *wish = Wish { is_paused, orders: wish.orders + 1 });
         Ok(())

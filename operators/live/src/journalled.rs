@@ -110,7 +110,7 @@ fn write_all(hub: &Hub, patience: Patience, mut pipe: PipeWriter) -> io::Result<
     }
 }
 
-/// What a line has.
+/// Content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry<'a> {
     Record {

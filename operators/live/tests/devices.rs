@@ -190,7 +190,7 @@ fn a_microphone_gives_sounds_that_wait() {
     assert!(numbers[rows..rows + 10].windows(2).all(|two| two[1] == two[0] + 1), "{numbers:?}");
 }
 
-/// What a run has seen is read again from the journal by the next process, to the byte; then come the next records.
+/// The next process reads from the journal the records that a run has seen, byte by byte the same; then the next ones.
 #[test]
 fn a_journal_gives_the_records_again() {
     if !with_stand_in("devices::a_journal_gives_the_records_again") {

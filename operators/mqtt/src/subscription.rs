@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Largest message, above the largest `max_line`: the protocol knows no way to skip one.
 const LARGEST: u32 = 65 << 20;
 
-/// What to subscribe to.
+/// Settings of a subscription.
 pub(crate) struct Settings {
     /// The source.
     pub(crate) source: String,
@@ -338,7 +338,7 @@ impl Subscription {
     }
 }
 
-/// What an event means.
+/// Meaning of an event.
 enum Seen {
     Subscribed,
     /// It does not help to try again.

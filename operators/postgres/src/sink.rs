@@ -20,7 +20,7 @@ const ROWS: usize = 1000;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What a sink needs, beside its past.
+/// Settings of a sink.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// The sink.
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) attempts: u64,
 }
 
-/// What another process needs to continue.
+/// State with which another process continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Token {
     /// Name of the row in [`COMMITS`].

@@ -29,7 +29,7 @@ use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::StreamType;
 use tidemill_spec::value::Value;
 
-/// What the other program wants.
+/// Request of the other program.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attached {

@@ -1,4 +1,4 @@
-//! What a process is started with, and what it says of itself.
+//! Start of a process: its settings, and its own description.
 use crate::protocol::Role;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -34,7 +34,7 @@ pub(crate) struct Ends {
     pub(crate) results: OwnedFd,
 }
 
-/// What a step said of itself.
+/// Description that a step gives of itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Greeting {
     pub(crate) language: String,
@@ -46,6 +46,6 @@ pub(crate) struct Greeting {
     pub(crate) has_position: bool,
     /// Whether a sink wants to know of commits.
     pub(crate) has_commit: bool,
-    /// What a sink says that it has stored; `None`: it stores no epochs.
+    /// Last epoch that a sink has stored; `None`: it stores no epochs.
     pub(crate) committed: Option<u64>,
 }

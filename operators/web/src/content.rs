@@ -8,7 +8,7 @@ use tidemill_operators::sources::objects::{Objects, Row, RowBuilder};
 use tidemill_operators::sources::{image_directory, wav_directory};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 
-/// What a body is.
+/// Form of a body.
 pub(crate) enum Form {
     /// A JSON object with these columns.
     Object(Objects),
