@@ -26,9 +26,13 @@ fn a_path_is_drained_under_a_running_workflow_and_its_output_is_the_same() {
         cluster.start_worker_with(name, &[&["--tier", name], &paths[..]].concat());
     }
     cluster.until_joined(3);
+    // Half a minute of records: the run must still be there when a busy machine has drained three workers.
+    cluster.slow_down(4);
     cluster.submit().expect(0);
     cluster.until_arrived(300);
+    let runs = |cluster: &Cluster| assert_ne!(cluster.run()["state"], "complete", "it ended before the drain");
     cluster.until("all use fibre", |cluster| {
+        runs(cluster);
         connections(cluster, "fibre") > 0 && connections(cluster, "lte") == 0
     });
     for name in ["edge", "hub", "cloud"] {
@@ -37,6 +41,7 @@ fn a_path_is_drained_under_a_running_workflow_and_its_output_is_the_same() {
         assert_eq!(told["worker"]["drained_paths"], serde_json::json!(["fibre"]), "{told}");
     }
     cluster.until("all use lte", |cluster| {
+        runs(cluster);
         connections(cluster, "lte") > 0 && connections(cluster, "fibre") == 0
     });
     let printed = cluster.ask(&["net", "paths", "ls"]).expect(0).stdout;

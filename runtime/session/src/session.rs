@@ -58,6 +58,8 @@ pub(crate) struct Path {
     next_try: Duration,
     round_trip: Option<Duration>,
     hello_bytes: u64,
+    /// Its last connection for hellos ended without one: the next connection shows nothing, its first hello does.
+    is_hollow: bool,
     /// Lanes that left it for another path.
     pub(crate) moves: u64,
 }
@@ -77,6 +79,7 @@ impl Path {
             next_try: Duration::ZERO,
             round_trip: None,
             hello_bytes: 0,
+            is_hollow: false,
             moves: 0,
         }
     }
@@ -116,6 +119,9 @@ impl Path {
     }
 
     fn stop_greeting(&mut self, now: Duration) {
+        if let Some(greets) = &self.greets {
+            self.is_hollow = greets.heard == 0;
+        }
         // The first try follows at once.
         let pause = if self.greets.is_some() { Duration::ZERO } else { AGAIN };
         (self.greets, self.connecting) = (None, None);
@@ -396,8 +402,9 @@ impl Session {
         for path in &self.paths {
             match path.detector.health() {
                 Health::Up => return None,
-                // A connection was made after the silence: its hellos follow.
-                _ if path.greets.is_some() => return None,
+                // A connection was made after the silence: its hellos follow. Something on the path may accept connections and
+                // pass nothing on, so this is believed once.
+                _ if path.greets.is_some() && !path.is_hollow => return None,
                 Health::Unknown => {}
                 Health::Silent => since = since.max(Some(path.detector.silent_since())),
             }
