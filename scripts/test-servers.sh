@@ -15,7 +15,7 @@ case "${1:-}" in
     "$python/bin/python" -m pip install --quiet --disable-pip-version-check numpy==2.4.6 pyarrow==26.0.1
     ;;
   cameras)
-    packages=(gir1.2-gst-rtsp-server-1.0 python3-gi)
+    packages=(gir1.2-gst-rtsp-server-1.0 python3-gi glib-networking)
     packages+=(gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly)
     dpkg -s "${packages[@]}" >/dev/null 2>&1 && exit
     apt-get update -q >/dev/null

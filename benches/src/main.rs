@@ -1,6 +1,7 @@
 //! Benchmarks: one question per file, each with a baseline in the same run. Results are JSON files of one schema
 //! (`result.rs`) that include the machine's facts.
 mod association;
+mod camera_soak;
 mod checkpointing;
 mod cluster_scale;
 mod cluster_soak;
@@ -36,7 +37,8 @@ use std::path::{Path, PathBuf};
 #[derive(Parser)]
 struct Arguments {
     /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, association, vqa-loop, vehicle-loop, planning-time,
-    /// setups, simulation-time, load-moves, replanning, checkpointing, cluster-scale, cluster-truth, cluster-soak, or all but replanning, which takes long, and cluster-*, which want root.
+    /// setups, simulation-time, load-moves, replanning, checkpointing, cluster-scale, cluster-truth, cluster-soak, camera-soak, or all but replanning, which takes long,
+    /// cluster-*, which want root, and camera-soak, which wants a server of pictures.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -71,6 +73,8 @@ struct Arguments {
     cluster_truth: cluster_truth::Options,
     #[command(flatten)]
     cluster_soak: cluster_soak::Options,
+    #[command(flatten)]
+    camera_soak: camera_soak::Options,
     #[command(flatten)]
     rival: vqa_loop::RivalOptions,
     #[command(flatten)]
@@ -164,6 +168,9 @@ fn main() -> anyhow::Result<()> {
     }
     if arguments.question == "cluster-soak" {
         results.push(cluster_soak::run(&arguments.cluster_soak, arguments.built(), &arguments.out)?);
+    }
+    if arguments.question == "camera-soak" {
+        results.push(camera_soak::run(&arguments.camera_soak, arguments.built(), &arguments.out)?);
     }
     anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
     for result in results {

@@ -30,7 +30,8 @@ fn a_path_is_drained_under_a_running_workflow_and_its_output_is_the_same() {
     cluster.slow_down(4);
     cluster.submit().expect(0);
     cluster.until_arrived(300);
-    let runs = |cluster: &Cluster| assert_ne!(cluster.run()["state"], "complete", "it ended before the drain");
+    let runs =
+        |cluster: &Cluster| assert_ne!(cluster.run()["state"], "complete", "it ended before the drain");
     cluster.until("all use fibre", |cluster| {
         runs(cluster);
         connections(cluster, "fibre") > 0 && connections(cluster, "lte") == 0

@@ -28,7 +28,7 @@ pub enum AddressError {
     Malformed,
     /// Another scheme.
     #[error(
-        "it does not begin with `rtsp://`: write `rtsp://HOST/PATH`; cameras that encrypt (`rtsps://`) are not supported"
+        "it does not begin with `rtsp://`, or `rtsps://` for a camera that encrypts: write `rtsp://HOST/PATH`"
     )]
     Scheme,
     /// Characters that no address has, or `@` after the host: the rest of a password that is not encoded.
@@ -71,7 +71,7 @@ impl Address {
             return Err(AddressError::Characters);
         }
         let mut url = Url::parse(text).map_err(|_| AddressError::Malformed)?;
-        if url.scheme() != "rtsp" {
+        if !["rtsp", "rtsps"].contains(&url.scheme()) {
             return Err(AddressError::Scheme);
         }
         if url.host_str().is_none_or(str::is_empty) {
@@ -124,7 +124,8 @@ impl Address {
             self.url.path().split('/').map(|part| if is_setting(part) { "***" } else { part }).collect();
         let query = if self.url.query().is_some() { "?***" } else { "" };
         let user = if self.login.is_some() { "***@" } else { "" };
-        self.shown = format!("rtsp://{user}{host}{port}{}{query}", path.join("/"));
+        let scheme = self.url.scheme();
+        self.shown = format!("{scheme}://{user}{host}{port}{}{query}", path.join("/"));
         let hidden = self.url.path().split('/').filter(|part| is_setting(part)).map(str::to_owned);
         let mut secrets: Vec<String> = hidden.collect();
         secrets.extend(self.url.query().map(str::to_owned));
@@ -167,6 +168,21 @@ impl Address {
     /// Whether it has a user.
     pub fn has_login(&self) -> bool {
         self.login.is_some()
+    }
+
+    /// Whether the camera encrypts.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.url.scheme() == "rtsps"
+    }
+
+    /// The URL with user and password: only for a connection that another program makes.
+    pub(crate) fn secret_url(&self) -> String {
+        let mut url = self.url.clone();
+        if let Some(Login { user, password }) = &self.login {
+            // It has a host, so both are taken.
+            let _ = url.set_username(user).and_then(|()| url.set_password(Some(password)));
+        }
+        url.into()
     }
 
     /// The URL without user and password, with the query: only for the connection.
@@ -235,7 +251,7 @@ mod tests {
         for (text, error) in [
             ("10.0.0.7", Malformed),
             ("http://10.0.0.7/", Scheme),
-            ("rtsps://10.0.0.7/", Scheme),
+            ("rtmp://10.0.0.7/", Scheme),
             ("rtsp:///path", Malformed),
             ("rtsp:host", Malformed),
             ("rtsp://:p@host/", NoUser),

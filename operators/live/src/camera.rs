@@ -45,6 +45,19 @@ pub(crate) enum Origin {
     Device(String),
 }
 
+impl Origin {
+    /// Returns the device.
+    ///
+    /// # Errors
+    /// It is an address.
+    pub(crate) fn device(&self) -> Result<&str, Fault> {
+        match self {
+            Self::Device(device) => Ok(device),
+            Self::Network(address) => Err(Fault::Missing(format!("`{address}` is no device"))),
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -262,14 +275,19 @@ fn connect(
     noted: &Noted,
 ) -> Attempt {
     match (origin, via) {
-        (Origin::Network(address), _) => {
+        (Origin::Network(address), Via::Sessions(_)) if address.is_encrypted() => {
+            let text =
+                "a camera that encrypts (rtsps) needs `session: ffmpeg` among the options of the source";
+            Box::pin(async move { Err(Fault::Rejected(text.to_owned())) })
+        }
+        (Origin::Network(address), Via::Sessions(_)) => {
             let (transport, clock) = (settings.transport, settings.clock);
             let opened = Session::open(address.clone(), transport, clock, Arc::clone(group));
             Box::pin(async move { Ok(Link::Session(opened.await?)) })
         }
-        (Origin::Device(device), Via::Children(captures)) => {
+        (origin, Via::Children(captures)) => {
             let first = Arc::new(Notify::new());
-            let started = captures.start(device, Noted { first: Arc::clone(&first), ..noted.clone() });
+            let started = captures.start(origin, Noted { first: Arc::clone(&first), ..noted.clone() });
             Box::pin(async move {
                 let mut capture = started?;
                 tokio::select! {

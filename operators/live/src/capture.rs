@@ -1,6 +1,7 @@
-//! A child process that reads a device of this machine, and how it ended.
+//! A child process that reads a device of this machine, or a camera of the network, and how it ended.
 //!
 //! The system ends it with this program, also if that is killed.
+use crate::camera::{Noted, Origin};
 use crate::supervision::Fault;
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -14,13 +15,13 @@ const LINES: usize = 8;
 /// Longest of these lines, bytes.
 const LINE: u64 = 512;
 
-/// Starts reading devices.
+/// Starts children that read devices or cameras.
 pub(crate) trait Captures: Send + Sync {
-    /// Starts reading a device; records go to `to`.
+    /// Starts reading a device or a camera; records go to `to`.
     ///
     /// # Errors
     /// The fault, if it cannot be started.
-    fn start(&self, device: &str, to: crate::camera::Noted) -> Result<Capture, Fault>;
+    fn start(&self, origin: &Origin, to: Noted) -> Result<Capture, Fault>;
 }
 
 /// A child that reads a device. Dropping it ends the child and waits for its threads.
@@ -31,15 +32,25 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Starts a command whose output `read` takes until its end. `explain` makes a fault of its last messages.
+    /// Starts a command without input whose output `read` takes until its end. `explain` makes a fault of its last messages.
     pub(crate) fn start(
+        command: Command,
+        read: impl FnOnce(ChildStdout) + Send + 'static,
+        explain: impl FnOnce(&str) -> Fault + Send + 'static,
+    ) -> Result<Self, Fault> {
+        Self::start_with(command, Stdio::null(), read, explain)
+    }
+
+    /// Starts a command that reads `input`; as [`Self::start`].
+    pub(crate) fn start_with(
         mut command: Command,
+        input: Stdio,
         read: impl FnOnce(ChildStdout) + Send + 'static,
         explain: impl FnOnce(&str) -> Fault + Send + 'static,
     ) -> Result<Self, Fault> {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |error: io::Error| Fault::Gone(format!("cannot start {program}: {error}"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = children::start(command, Vec::new()).map_err(failed)?;
         let (output, messages) = (child.stdout.take(), child.stderr.take());
         let (tell, ended) = oneshot::channel();

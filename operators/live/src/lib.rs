@@ -40,6 +40,7 @@ pub mod microphone;
 mod reader;
 pub mod rtsp;
 mod session;
+mod streams;
 pub mod supervision;
 pub mod v4l2;
 

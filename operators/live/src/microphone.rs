@@ -30,7 +30,7 @@
 //! let hall = registry.source("microphone").unwrap().bind(&context, &options).unwrap();
 //! assert_eq!(hall.output.columns[2].name, "audio");
 //! ```
-use crate::camera::{Noted, Settings, Via};
+use crate::camera::{Noted, Origin, Settings, Via};
 use crate::capture::{Capture, Captures, explain};
 use crate::decoder::{PictureForm, Pictures};
 use crate::devices;
@@ -176,7 +176,8 @@ struct Cards {
 }
 
 impl Captures for Cards {
-    fn start(&self, device: &str, to: Noted) -> Result<Capture, Fault> {
+    fn start(&self, origin: &Origin, to: Noted) -> Result<Capture, Fault> {
+        let device = origin.device()?;
         let mut command = Command::new(&self.program);
         let rate = self.rate;
         let all = format!(

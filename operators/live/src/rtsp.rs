@@ -11,6 +11,7 @@
 //!     scale: 640x360        # default: as they are
 //!     most: 10/s            # frames a second of one camera at most; default: all
 //!     frames: raw           # raw | jpeg
+//!     session: own          # own | ffmpeg, for cameras that encrypt and for odd ones
 //!     transport: tcp        # tcp | udp
 //!     connect: 20s          # longest time for a connection; slow cameras need that long
 //!     stall: 10s            # connected but no frame: connect again
@@ -23,13 +24,13 @@
 //!
 //! **It is live.** Of each camera the newest frame waits for the run, and no other; what was not read in time is counted as
 //! dropped: `superseded` by a newer one, above `most` (`rate`), `behind` where the decoder had no time, `paused`. At most
-//! once: a frame that was read is not given again after a fault. A journal is not supported.
+//! once: a frame that was read is not given again after a fault, unless the source has a `journal`.
 //!
 //! **It is cut and comes back.** See [`crate::supervision`] for when it connects again. A camera that is cut holds up no
 //! other: while one gives frames, the event time of the source follows the newest frame, less `out_of_order`. While none
 //! does, the source reports each `idle` that nothing older than `idle` will come.
 //!
-//! ffmpeg decodes, in one process per camera. A camera that refuses, or sends another codec than H.264, H.265 and MJPEG,
+//! ffmpeg decodes, in one process per camera, and reads the camera too with `session: ffmpeg`. A camera that refuses, or sends another codec than H.264, H.265 and MJPEG,
 //! fails with the cause (see [`tidemill_operators::feeds`]).
 //!
 //! ```
@@ -56,7 +57,8 @@ use crate::hub::{FeedKind, Hub};
 use crate::journalled::Patience;
 use crate::limits::{self, HOUR};
 use crate::reader;
-use crate::session::{Clock, Transport};
+use crate::session::{Clock, SessionBy, Transport};
+use crate::streams::Streams;
 use crate::supervision::Policy;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -106,6 +108,9 @@ struct Options {
     /// `raw`, pixels that are not compressed, or `jpeg`. Default: raw.
     #[serde(default)]
     frames: Frames,
+    /// Reader of the cameras: `own`, this program, or `ffmpeg`, also for addresses `rtsps://`. Default: own.
+    #[serde(default)]
+    session: SessionBy,
     /// Carrier of the pictures. Default: tcp.
     #[serde(default)]
     transport: Transport,
@@ -226,8 +231,25 @@ fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagno
     let idle = span("idle", &options.idle, Duration::from_secs(1), (10, 1000));
     let out_of_order = span("out_of_order", &options.out_of_order, Duration::from_millis(500), (0, HOUR));
     let program = program(context, &mut errors);
+    if options.session == SessionBy::Ffmpeg && options.clock == Clock::Camera {
+        let text = "ffmpeg gives pictures without the time of the camera";
+        let help = "leave out `clock: camera`, or `session: ffmpeg`";
+        errors.push(limits::wrong(text, help).at(context.id.span.clone()));
+    }
+    if options.session == SessionBy::Own
+        && let Some((name, _)) = cameras.iter().find(|(_, address)| address.is_encrypted())
+    {
+        let text = format!("camera `{name}` encrypts (`rtsps://`)");
+        let help =
+            "write `session: ffmpeg` beside the cameras; ffmpeg does not check the certificate of a camera";
+        errors.push(limits::wrong(text, help).at(context.id.span.clone()));
+    }
     errors.into_result(())?;
     let form = PictureForm { size, jpeg: options.frames == Frames::Jpeg, max_pixels: options.max_pixels };
+    let via = match options.session {
+        SessionBy::Own => Via::Sessions(Arc::new(Ffmpeg { program })),
+        SessionBy::Ffmpeg => Via::Children(Arc::new(Streams { program, transport: options.transport, form })),
+    };
     let settings = Settings {
         policy,
         transport: options.transport,
@@ -241,7 +263,7 @@ fn bind(context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagno
         Clock::Camera => out_of_order + Duration::from_secs(60),
     };
     let cameras = cameras.into_iter().map(|(name, address)| (name, Origin::Network(address)));
-    let hub = Hub::new(CAMERAS, cameras, settings, Via::Sessions(Arc::new(Ffmpeg { program })));
+    let hub = Hub::new(CAMERAS, cameras, settings, via);
     let bound = reader::bound(context, "rtsp", pictures(), hub, Patience { idle, lateness });
     let out_of_order_microseconds = i64::try_from(out_of_order.as_micros()).unwrap_or(i64::MAX);
     Ok(BoundSource { out_of_order_microseconds, ..bound })

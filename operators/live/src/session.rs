@@ -15,6 +15,17 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
+/// Reader of a camera.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SessionBy {
+    /// This program; ffmpeg only decodes.
+    #[default]
+    Own,
+    /// ffmpeg, for cameras that encrypt (`rtsps://`, whose certificates it does not check) or that cannot be read otherwise.
+    Ffmpeg,
+}
+
 /// Carrier of the pictures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -173,17 +184,9 @@ fn video_of(session: &client::Session<Described>) -> Result<usize, Fault> {
 /// Describes an error without secrets.
 fn fault(error: &retina::Error, address: &Address) -> Fault {
     match error.status_code() {
-        Some(401) if address.has_login() => Fault::Rejected(
-            "the camera refuses user and password (401): check `user` and the password".to_owned(),
-        ),
-        Some(401) => Fault::Rejected(
-            "the camera wants a user and a password (401): write `user` and `password_env` or `password_file`"
-                .to_owned(),
-        ),
-        Some(403) => {
-            Fault::Rejected("the camera refuses access (403): check the rights of its user".to_owned())
-        }
-        Some(404) => Fault::Missing("the camera has no such path (404): check the address".to_owned()),
+        Some(401) => Fault::unauthorized(address.has_login()),
+        Some(403) => Fault::forbidden(),
+        Some(404) => Fault::no_path(),
         Some(status) => Fault::Gone(format!("the camera answered with status {status}")),
         // The rest of the text is about packets.
         None => {

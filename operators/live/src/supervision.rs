@@ -80,6 +80,29 @@ pub enum Fault {
     TimedOut(Duration),
 }
 
+impl Fault {
+    /// 401: `has_login`, whether the address has a user.
+    pub(crate) fn unauthorized(has_login: bool) -> Self {
+        let text = match has_login {
+            true => "the camera refuses user and password (401): check `user` and the password",
+            false => {
+                "the camera wants a user and a password (401): write `user` and `password_env` or `password_file`"
+            }
+        };
+        Self::Rejected(text.to_owned())
+    }
+
+    /// 403.
+    pub(crate) fn forbidden() -> Self {
+        Self::Rejected("the camera refuses access (403): check the rights of its user".to_owned())
+    }
+
+    /// 404.
+    pub(crate) fn no_path() -> Self {
+        Self::Missing("the camera has no such path (404): check the address".to_owned())
+    }
+}
+
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {

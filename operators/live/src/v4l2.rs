@@ -26,7 +26,7 @@
 //! let desk = registry.source("v4l2").unwrap().bind(&context, &options).unwrap();
 //! assert_eq!(desk.feeds.unwrap().status()[0].feed, "desk");
 //! ```
-use crate::camera::{Noted, Settings, Via};
+use crate::camera::{Noted, Origin, Settings, Via};
 use crate::capture::{Capture, Captures, explain};
 use crate::decoder::PictureForm;
 use crate::devices;
@@ -197,7 +197,8 @@ impl Cards {
 }
 
 impl Captures for Cards {
-    fn start(&self, device: &str, to: Noted) -> Result<Capture, Fault> {
+    fn start(&self, origin: &Origin, to: Noted) -> Result<Capture, Fault> {
+        let device = origin.device()?;
         let mut command = Command::new(&self.program);
         command.args(self.arguments(device));
         let (piped, most) = (Piped::of(self.size, &self.form), self.form.most_bytes());

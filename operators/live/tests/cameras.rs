@@ -116,14 +116,36 @@ fn check_order(rows: &[Row]) {
 #[test]
 fn frames_of_all_codecs_arrive() {
     let Some(server) = Server::start(&[]) else { return };
-    for path in ["plain", "b", "h265", "jpeg", "slow"] {
-        let mut gate = Reading::start(&format!("url: {}", server.url(path)));
+    let own = ["plain", "b", "h265", "jpeg", "slow"].map(|path| (path, "own"));
+    for (path, session) in
+        own.into_iter().chain([("plain", "ffmpeg"), ("h265", "ffmpeg"), ("jpeg", "ffmpeg")])
+    {
+        let mut gate = Reading::start(&format!("url: {}\nsession: {session}", server.url(path)));
         gate.until_frames(30);
         check_order(&gate.rows);
         assert!(gate.rows.iter().all(|row| row.0 == "cameras" && row.3 == (160, 120)), "{:?}", gate.rows[0]);
         let status = &gate.status()[0];
         assert_eq!((status.state, status.connects), (FeedState::Live, 1));
     }
+}
+
+/// The certificate is one of the test, signed by nobody.
+#[test]
+fn a_camera_that_encrypts_is_read_by_ffmpeg() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let file = folder.path().join("camera.pem");
+    std::fs::write(&file, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
+    let Some(server) = Server::start(&["--tls", file.to_str().unwrap()]) else { return };
+    let url = server.url("plain").replace("rtsp:", "rtsps:");
+    let mut gate = Reading::start(&format!("url: {url}\nsession: ffmpeg\nscale: 64x48"));
+    gate.until_frames(30);
+    check_order(&gate.rows);
+    assert!(gate.rows.iter().all(|row| row.3 == (64, 48)));
+    // Without encryption it is no camera.
+    let mut plain = Reading::start(&format!("url: {}\nsession: ffmpeg", server.url("plain")));
+    plain.until("it is refused", |status, _| status[0].detail.starts_with("ffmpeg ended"));
+    assert!(plain.rows.is_empty());
 }
 
 #[test]

@@ -50,7 +50,19 @@ fn assert_tells_nothing(text: &str) {
     }
 }
 
-fn logins(arguments: &[&str]) {
+/// Arguments of the children of this process, in one text.
+fn arguments_of_children() -> String {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let children = tasks.flat_map(|task| {
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        children.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    });
+    children
+        .map(|child| std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default())
+        .collect()
+}
+
+fn logins(arguments: &[&str], session: &str) {
     let Some(server) = Server::start(arguments) else { return };
     let logged = logged();
     let folder = tempfile::tempdir().unwrap();
@@ -58,7 +70,7 @@ fn logins(arguments: &[&str]) {
     std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
     let at = format!("127.0.0.1:{}", server.port);
     let mut watched = Watched::start(&format!(
-        "{{idle: 50ms, cameras: {{
+        "{{idle: 50ms, session: {session}, cameras: {{
             good: 'rtsp://viewer:s3cr%40t%2F%C3%84X%3A7@{at}/auth',
             file: {{url: 'rtsp://{at}/auth', user: viewer, password_file: '{}'}},
             open: 'rtsp://{at}/plain'
@@ -68,6 +80,9 @@ fn logins(arguments: &[&str]) {
     for camera in ["good", "file", "open"] {
         watched.frames(camera, 5);
     }
+    let arguments = arguments_of_children();
+    assert!(arguments.contains("ffmpeg"), "{arguments}");
+    assert_tells_nothing(&arguments);
     let attempts = server.attempts("/auth");
     for (camera, address, cause) in [
         ("wrong", format!("rtsp://viewer:wr0ng%40word@{at}/auth"), "refuses user and password (401)"),
@@ -82,7 +97,8 @@ fn logins(arguments: &[&str]) {
     // It is not tried again while others give many frames.
     watched.frames("open", 60);
     let attempts = server.attempts("/auth") - attempts;
-    assert!((2..=3).contains(&attempts), "the requests without a user are known: {attempts}");
+    // ffmpeg asks without a user first, and after a refusal once more.
+    assert!((2..=4).contains(&attempts), "each is asked once: {attempts}");
     for camera in ["good", "file", "open"] {
         assert_eq!(watched.feed(camera).connects, 1);
     }
@@ -102,12 +118,17 @@ fn logins(arguments: &[&str]) {
 
 #[test]
 fn a_wrong_password_fails_at_once_and_is_not_tried_again() {
-    logins(&[]);
+    logins(&[], "own");
 }
 
 #[test]
 fn digests_are_answered() {
-    logins(&["--digest"]);
+    logins(&["--digest"], "own");
+}
+
+#[test]
+fn ffmpeg_has_the_password_and_nobody_else() {
+    logins(&["--digest"], "ffmpeg");
 }
 
 #[test]
@@ -121,6 +142,8 @@ fn findings_tell_no_password() {
         "{cameras: {gate: {url: 'rtsp://viewer:wr0ng@10.0.0.1/a', user: other, password_env: PATH}}}",
         "{cameras: {gate: {url: 'rtsp://viewer:wr0ng@10.0.0.1/a', pasword_env: PATH}}}",
         "{cameras: ['rtsp://viewer:wr0ng@10.0.0.1/a']}",
+        "{url: 'rtsps://viewer:wr0ng@10.0.0.1/a'}",
+        "{url: 'rtsp://viewer:wr0ng@10.0.0.1/a', session: ffmpeg, clock: camera}",
     ] {
         let found = bind_source(options).err().unwrap_or_else(|| panic!("no finding: {options}"));
         assert_tells_nothing(&found.render(false));

@@ -1,6 +1,7 @@
 """A server of test pictures for the tests of cameras, by GStreamer's RTSP server.
 
-Usage: rtsp_server.py PORT (0: any) [--digest]. It ends when its standard input is closed.
+Usage: rtsp_server.py PORT (0: any) [--digest] [--tls FILE]. It ends when its standard input is closed. FILE has a certificate
+and its key: the server encrypts then (rtsps).
 
 Paths: /plain, /b (frames between others), /h265, /jpeg, /auth and /digest (user `viewer`), /slow.
 Orders, a line each: `stop` (refuse connections), `listen` (again), `drop` (close all connections), `mute`, `unmute` (go on
@@ -16,8 +17,7 @@ import gi
 gi.require_version("Gst", "1.0")
 gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-gi.require_version("GstRtsp", "1.0")
-from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
+from gi.repository import Gio, GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
 Gst.init(None)
 PASSWORD = "s3cr@t/ÄX:7"
@@ -58,6 +58,9 @@ class Server:
         else:
             auth.add_basic(GstRtspServer.RTSPAuth.make_basic("viewer", PASSWORD), viewer)
         auth.set_default_token(nobody)
+        if "--tls" in sys.argv:
+            file = sys.argv[sys.argv.index("--tls") + 1]
+            auth.set_tls_certificate(Gio.TlsCertificate.new_from_file(file))
         self.server.set_auth(auth)
         for path, rest in PATHS.items():
             factory = GstRtspServer.RTSPMediaFactory()

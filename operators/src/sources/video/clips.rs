@@ -2,6 +2,8 @@
 use crate::api::OperatorError;
 use crate::video::index::{Index, IndexError};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Words in complaints that mean missing data.
 const DAMAGED: &[&str] = &[
@@ -49,12 +51,12 @@ impl Clips {
     /// ffmpeg cannot be started, or a name is not UTF-8. A file that is no video becomes a dead letter.
     pub(super) fn read(program: &Path, files: &[PathBuf], every: usize) -> Result<Self, OperatorError> {
         let mut clips = Vec::with_capacity(files.len());
-        for file in files {
+        for (file, index) in files.iter().zip(indexes(program, files)) {
             let stem = file.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
                 OperatorError::new(format!("`{}`: the name of a video must be UTF-8", file.display()))
             })?;
             let name = file.file_name().unwrap_or_default().display().to_string();
-            let (index, letter) = match Index::read(program, file) {
+            let (index, letter) = match index {
                 Ok(index) => {
                     let is_damage = |words: &&String| {
                         let words = words.to_lowercase();
@@ -94,6 +96,30 @@ impl Clips {
             None => format!("{camera}/end of {}", self.order.len()),
         }
     }
+}
+
+/// Reads the indexes of the files, as many at a time as there are processors: a program reads each.
+fn indexes(program: &Path, files: &[PathBuf]) -> Vec<Result<Index, IndexError>> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let read = Mutex::new(Vec::with_capacity(files.len()));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(number) else { return };
+            let index = Index::read(program, file);
+            read.lock().unwrap_or_else(PoisonError::into_inner).push((number, index));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..processors.min(files.len()) {
+            scope.spawn(&work);
+        }
+        work();
+    });
+    let mut read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
+    read.sort_unstable_by_key(|(number, _)| *number);
+    read.into_iter().map(|(_, index)| index).collect()
 }
 
 /// Orders by time, then by file; the dead letter of a file follows its last frame.
