@@ -169,6 +169,36 @@ fn a_stream_needs_an_input() {
     assert!(wrong.stderr.contains("sources: {readings: ...}"), "{}", wrong.stderr);
 }
 
+/// The rows of a test are no requests, and the answers are the rows of the sink.
+#[test]
+fn a_service_is_tested_without_a_port() {
+    let place = Place::empty("tests");
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: rating
+sources:
+  - {id: requests, kind: http, options: {listen: '127.0.0.1:1', columns: {celsius: float64}}}
+operators:
+  - {id: rate, kind: map, input: requests, options: {columns: {warm: celsius > 20.0}}}
+sinks:
+  - {id: answers, kind: http, input: rate, options: {answers: requests, columns: [warm]}}
+",
+    );
+    place.write(
+        "workflow.test.yaml",
+        "version: 1
+workflow: workflow.yaml
+tests:
+  - name: warm
+    sources: {requests: [{celsius: 21.5}, {celsius: 3.0}]}
+    expect: {answers: [{warm: true}, {warm: false}]}
+",
+    );
+    let passed = run(&place, &[]).expect(0);
+    assert!(passed.stdout.ends_with("1 passed\n"), "{}", passed.stdout);
+}
+
 #[test]
 fn folders_are_searched_and_names_chosen() {
     let place =

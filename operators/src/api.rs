@@ -301,9 +301,10 @@ pub enum SourceRead {
     },
     /// Nothing came for a while: a live source states it at least once a second, so that what is cut off holds up nobody.
     Idle {
-        /// No record with an earlier event time will come, microseconds; [`EventTime::MIN`] if nothing is known. Later
-        /// records that are older count as late. Of a source that can be read again from a position it is a record without
-        /// a row, with a position and a sequence number, so that the watermark follows at the same record each time.
+        /// No record with an earlier event time will come, microseconds; [`EventTime::MIN`] if nothing is known: then the
+        /// source is only read again. Later records that are older count as late. Of a source that can be read again from a
+        /// position it is a record without a row, with a position and a sequence number, so that the watermark follows at the
+        /// same record each time.
         watermark: EventTime,
     },
     /// The end.

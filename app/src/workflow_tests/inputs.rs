@@ -51,6 +51,15 @@ pub(super) fn replace(
             Err(found) => errors.append(found),
         }
     }
+    for sink in workflow.sinks.iter_mut().filter(|sink| has(&sink.options, "answers")) {
+        // It would answer requests, and rows of a test are none. Where it writes does not matter: a test keeps the rows.
+        let span = &sink.options.span;
+        let path = folder.join(format!("{}.jsonl", sink.id)).display().to_string();
+        let path = Value { node: Node::Text(path.as_str().into()), span: span.clone() };
+        let entry = Entry { key: Located::new("path".to_owned(), span.clone()), value: path };
+        sink.options = Value { node: Node::Map(vec![entry]), span: span.clone() };
+        sink.kind.value = "jsonl".to_owned();
+    }
     for source in &mut workflow.sources {
         source.repeat = false;
         source.journal = None;
@@ -66,6 +75,11 @@ pub(super) fn replace(
     workflow.slo = Slo::default();
     workflow.policies.clear();
     Ok(errors.into_result(())?)
+}
+
+/// Whether the options have this one.
+fn has(options: &Value, name: &str) -> bool {
+    matches!(&options.node, Node::Map(entries) if entries.iter().any(|entry| entry.key.value == name))
 }
 
 /// Replaces options of the same name, and adds the others.

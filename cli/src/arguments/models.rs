@@ -16,6 +16,7 @@ pub(crate) enum ModelsVerb {
   tidemill models ls
   tidemill models ls models/vqa
   tidemill models ls --output json")]
+    #[command(alias = "list")]
     Ls {
         /// Folder to search, with its subfolders.
         #[arg(default_value = "models")]

@@ -2,7 +2,7 @@
 use std::path::PathBuf;
 
 /// Advice where the libraries are missing or of another version.
-pub(crate) const HELP: &str = "run `scripts/fetch-library.sh avcodec` (needs network and python3), or name a folder with \
+pub(crate) const HELP: &str = "run `tidemill doctor --fix` or `scripts/fetch-library.sh avcodec` (needs network and python3), or name a folder with \
                                libavutil.so.60, libavcodec.so.62, libavformat.so.62 and libswscale.so.9 of ffmpeg 8";
 
 /// Why a video cannot be read or decoded.

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tidemill_operators::feeds::FeedState;
 use tidemill_operators::record::EventTime;
 use tidemill_random::Random;
 use tokio::sync::{Notify, watch};
@@ -156,7 +157,7 @@ pub(crate) async fn drive(
     let (mut decoding, mut threads): (Option<Decoding>, _) = (None, Vec::new());
     let mut supervisor = Supervisor::new(settings.policy, Duration::ZERO);
     let (mut attempt, mut link): (Option<Attempt>, Option<Link>) = (None, None);
-    let mut told = None;
+    let (mut told, mut outage) = (None, Outage::default());
     place.begin();
     if wishes.borrow_and_update().is_paused {
         supervisor.pause(Duration::ZERO);
@@ -165,6 +166,9 @@ pub(crate) async fn drive(
         let step = supervisor.step(start.elapsed());
         let remark = link.as_ref().map(Link::remark).unwrap_or_default();
         tell(&supervisor, remark, start, &place, &origin, &mut told);
+        if let Some(news) = outage.news(supervisor.state(), supervisor.detail(), start.elapsed()) {
+            tracing::warn!("`{}` {news}", place.feed());
+        }
         let until = match step {
             Step::Connect => {
                 attempt = Some(connect(&origin, &via, &settings, &group, &noted));
@@ -303,6 +307,36 @@ fn connect(
     }
 }
 
+/// What was reported of a camera that gives nothing: once when it begins, and once when it is over.
+#[derive(Default)]
+struct Outage {
+    since: Option<Duration>,
+}
+
+impl Outage {
+    /// Returns what to report now.
+    fn news(&mut self, state: FeedState, cause: &str, now: Duration) -> Option<String> {
+        match state {
+            FeedState::Live => {
+                let lasted = now.saturating_sub(self.since.take()?);
+                Some(format!("is live again after {:.1} s", lasted.as_secs_f64()))
+            }
+            FeedState::Paused => {
+                self.since = None;
+                None
+            }
+            _ if self.since.is_some() || cause.is_empty() => None,
+            _ => {
+                self.since = Some(now);
+                Some(match state {
+                    FeedState::Failed => format!("failed: {cause}"),
+                    _ => format!("gives nothing and is tried again: {cause}"),
+                })
+            }
+        }
+    }
+}
+
 /// Puts the state on the board if it has changed, and logs it.
 fn tell(
     supervisor: &Supervisor,
@@ -328,4 +362,25 @@ fn tell(
     }
     place.tell(now.clone());
     *told = Some(now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_reported_once_and_so_is_its_end() {
+        let mut outage = Outage::default();
+        let mut news = |state, cause, seconds| outage.news(state, cause, Duration::from_secs(seconds));
+        assert_eq!(news(FeedState::Connecting, "", 0), None);
+        assert_eq!(news(FeedState::Live, "", 1), None, "it was never away");
+        let cut = news(FeedState::Connecting, "refused", 10).unwrap_or_default();
+        assert!(cut.contains("is tried again: refused"), "{cut}");
+        assert_eq!(news(FeedState::Stalled, "silent", 11), None);
+        assert_eq!(news(FeedState::Live, "", 12).as_deref(), Some("is live again after 2.0 s"));
+        let failed = news(FeedState::Failed, "wrong password", 13);
+        assert_eq!(failed.as_deref(), Some("failed: wrong password"));
+        assert_eq!(news(FeedState::Paused, "", 14), None);
+        assert_eq!(news(FeedState::Live, "", 15), None, "somebody paused it");
+    }
 }

@@ -8,7 +8,7 @@ use tidemill_machine::places::folders_of_programs_and_libraries;
 pub const VARIABLE: &str = "TIDEMILL_AVCODEC";
 
 /// Advice if the libraries are missing or of another version.
-pub const HELP: &str = "run `scripts/fetch-library.sh avcodec` (needs network and python3), or set TIDEMILL_AVCODEC to a folder \
+pub const HELP: &str = "run `tidemill doctor --fix` or `scripts/fetch-library.sh avcodec` (needs network and python3), or set TIDEMILL_AVCODEC to a folder \
                         with the libraries of ffmpeg 8, or write `decoder: process`";
 
 /// Loads the libraries: those of the folder that `TIDEMILL_AVCODEC` names, else of the newest folder `avcodec-VERSION` in

@@ -257,7 +257,7 @@ impl Feeds for Desk {
             connects: 0,
             received: state.received,
             emitted: state.emitted,
-            drops: BTreeMap::from([("busy".to_owned(), state.refused)]),
+            drops: (state.refused > 0).then(|| ("busy".to_owned(), state.refused)).into_iter().collect(),
             waiting: state.waiting.len() as u64,
         }]
     }

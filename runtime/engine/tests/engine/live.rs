@@ -3,6 +3,7 @@ use crate::hosts::{finished, with_hosts};
 use crate::parts::*;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tidemill_engine::clock::ManualClock;
@@ -22,6 +23,8 @@ enum Item {
 struct Feed {
     items: Mutex<VecDeque<Item>>,
     changed: Condvar,
+    /// How often nothing was there.
+    silences: AtomicU64,
 }
 
 impl Feed {
@@ -46,7 +49,10 @@ impl Source for Reader {
         let (mut items, _) =
             self.0.changed.wait_timeout_while(items, LOOK, |items| items.is_empty()).expect("not poisoned");
         let rows = match items.pop_front() {
-            None => return Ok(SourceRead::Idle { watermark: i64::MIN }),
+            None => {
+                self.0.silences.fetch_add(1, Ordering::Release);
+                return Ok(SourceRead::Idle { watermark: i64::MIN });
+            }
             Some(Item::Idle(watermark)) => return Ok(SourceRead::Idle { watermark }),
             Some(Item::Rows(rows)) => rows,
         };
@@ -125,6 +131,48 @@ fn a_source_that_is_cut_holds_up_nobody() {
     let report = stopped(&run, &clock);
     assert_eq!(lines(&collected).len(), 5);
     assert!(report.stages.iter().all(|stage| stage.drops.is_empty()), "{report:?}");
+}
+
+/// The records before each epoch, as a source of requests learns them.
+#[derive(Default)]
+struct Begun(Mutex<Vec<u64>>);
+
+impl Requests for Begun {
+    fn begin_reading(&self, _source: u32, sequence: u64) {
+        self.begin_epoch(0, sequence);
+    }
+
+    fn begin_epoch(&self, _epoch: u64, sequence: u64) {
+        self.0.lock().expect("not poisoned").push(sequence);
+    }
+
+    fn bury(&self, _letter: &DeadLetter) {}
+
+    fn expect_answers(&self) {}
+}
+
+/// A source of requests counts those, so silence between them must not count as a record.
+#[test]
+fn silence_that_states_nothing_is_no_record_of_a_stream() {
+    let (source, feed) = live("requests");
+    let begun = Arc::new(Begun::default());
+    let requests = Some(Arc::clone(&begun) as Arc<dyn Requests>);
+    let source = BoundSource { live: false, stream: Some("requests".into()), requests, ..source };
+    let (out, collected) = sink("out");
+    let mut b = Builder::new(&[1.0]);
+    b.source(source, "a").sink(out, "a").edge("requests", "out", 0);
+    let (run, clock) = start(b.program);
+    for record in 0..3u64 {
+        let before = feed.silences.load(Ordering::Acquire);
+        until(&clock, || feed.silences.load(Ordering::Acquire) > before + 1);
+        feed.row("k", record as i64, record as i64 + 1);
+        until(&clock, || records_out(&run, "requests") == record + 1);
+        clock.advance(100 * MILLISECOND);
+    }
+    stopped(&run, &clock);
+    assert_eq!(lines(&collected), ["k=0", "k=1", "k=2"]);
+    let begun = begun.0.lock().expect("not poisoned");
+    assert!(begun.contains(&2) && begun.iter().all(|records| *records <= 3), "{begun:?}");
 }
 
 /// Without a statement of the source nothing is known about what it will send.

@@ -186,7 +186,8 @@ impl Reading {
             SourceRead::Rows { payload, times, dead_letters, offsets } => {
                 Chunk::new(position, payload, times, dead_letters, offsets)
             }
-            SourceRead::Idle { watermark } if self.is_live => {
+            // Of a source that says nothing by it, silence is no record either: it would take a number.
+            SourceRead::Idle { watermark } if self.is_live || watermark == EventTime::MIN => {
                 self.source = Some(source);
                 self.state(watermark);
                 return Ok(None);
