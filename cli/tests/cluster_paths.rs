@@ -52,7 +52,18 @@ fn a_path_is_drained_under_a_running_workflow_and_its_output_is_the_same() {
     assert!(error.code == Some(66) && error.stderr.contains("satellite"), "{}", error.stderr);
     cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
     assert_eq!(cluster.run()["restarts"], Value::from(0));
-    same(&cluster.outputs(), &undisturbed());
+    // At another rate, dead letters of the two sources follow each other in another order.
+    let in_order = |outputs: Vec<(&'static str, Vec<u8>)>| -> Vec<(&'static str, Vec<u8>)> {
+        let sort = |(file, content): (&'static str, Vec<u8>)| {
+            let mut lines: Vec<&[u8]> = content.split_inclusive(|byte| *byte == b'\n').collect();
+            if file == "out/dead.jsonl" {
+                lines.sort_unstable();
+            }
+            (file, lines.concat())
+        };
+        outputs.into_iter().map(sort).collect()
+    };
+    same(&in_order(cluster.outputs()), &in_order(undisturbed()));
 }
 
 #[test]

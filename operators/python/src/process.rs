@@ -494,7 +494,9 @@ impl Process {
             self.tail.last(LOOK);
         }
         self.end();
-        let detail = format!("it took longer than {} s and was ended", self.timeout.as_secs_f64());
+        let place =
+            place_in(&self.tail.last(PATIENCE)).map(|place| format!(" in {place}")).unwrap_or_default();
+        let detail = format!("it took longer than {} s{place} and was ended", self.timeout.as_secs_f64());
         Fault::TimedOut { detail: self.with_last_words(detail), row }
     }
 
@@ -586,6 +588,12 @@ fn described(status: &ExitStatus) -> String {
         },
         _ => status.to_string(),
     }
+}
+
+/// Returns the newest call of the thread that runs the step, in what Python writes of its threads.
+fn place_in(words: &str) -> Option<&str> {
+    let (_, current) = words.rsplit_once("Current thread")?;
+    current.lines().map(str::trim).find(|line| line.starts_with("File "))
 }
 
 #[cfg(test)]
