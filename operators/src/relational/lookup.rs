@@ -18,7 +18,7 @@
 //! as is one that cannot be read: a table is used as a whole or not at all.
 //!
 //! A thread looks at the file every `reload`. If its time, size or number has changed and stays so for a second look, the file is
-//! read; if it is not right, or changes meanwhile, the table before stays, a warning tells why, and the rows are counted with the
+//! read; if it is not right, or changes meanwhile, the table before stays, a warning says why, and the rows are counted with the
 //! remark `outdated_table`.
 //!
 //! The table changes between two epochs and is part of the state: snapshots have it, and its changes are among the calls that the
@@ -86,7 +86,7 @@ pub struct Options {
     /// Columns of the table to add, each with its type: int64, float64, text or bool.
     #[schemars(with = "BTreeMap<String, ScalarType>")]
     columns: Value,
-    /// What happens to rows whose key is not in the table. Default: keep.
+    /// Treatment of rows whose key is not in the table. Default: keep.
     #[serde(default)]
     missing: Missing,
     /// Time between two looks whether the file has changed; at least 10ms. A change counts when the next look finds it again. Default: 1s.
@@ -200,7 +200,7 @@ impl Tables {
     }
 }
 
-/// Returns the key columns of the input, and what is read of the table.
+/// Returns the key columns of the input, and the place of the table.
 fn place(
     context: &OperatorContext<'_>,
     port: &InputPort,

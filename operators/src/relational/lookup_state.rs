@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"LOOKUP01";
 
-/// What the options say.
+/// Checked options.
 pub(super) struct Setup {
     pub(super) operator: u64,
     pub(super) id: String,

@@ -95,7 +95,7 @@ impl TableError {
     }
 }
 
-/// What shows without reading that a file is another one, or has other content.
+/// Identity of a file and of its content, without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     modified: Option<SystemTime>,
@@ -104,14 +104,14 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Returns that of the file at a path, if it is there.
+    /// Returns the stamp of the file at a path, if it is there.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let found = std::fs::metadata(path).ok()?;
         Some(Self { modified: found.modified().ok(), bytes: found.len(), number: (found.dev(), found.ino()) })
     }
 }
 
-/// Where a table is, and what is read of it.
+/// A file, and the columns to read from it.
 #[derive(Debug)]
 pub(super) struct Place {
     /// The path in the workflow.
@@ -128,7 +128,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Reads the table, with what shows that it has changed since.
+    /// Reads the table, with the stamp of the file.
     pub(super) fn read(&self) -> Result<(Table, Stamp), TableError> {
         let before = Stamp::of(&self.path);
         let read = self.read_now();

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What was found.
+/// Result of the last looks.
 #[derive(Debug)]
 struct Found {
     table: Mutex<Arc<Table>>,
@@ -60,9 +60,9 @@ struct Watcher {
     operator: String,
     place: Arc<Place>,
     found: Arc<Found>,
-    /// That of the file with the present table.
+    /// Stamp of the file with the present table.
     used: Option<Stamp>,
-    /// That of the last look, if it was another.
+    /// Stamp at the last look, if it was another one.
     seen: Option<Option<Stamp>>,
     /// The last message about a file that is not right.
     told: Option<String>,
