@@ -153,10 +153,12 @@ impl StatefulNode {
         if self.begun.is_some() || !self.operator.follows_news() {
             return Ok(());
         }
-        let take = || self.operator.take_news();
         let news = match self.is_recoverable {
-            true => self.slot.snapshots.news(&self.stage.instance, epoch, take),
-            false => take(),
+            true => {
+                let snapshots = &self.slot.snapshots;
+                snapshots.news(&self.stage.instance, epoch, || self.operator.take_news())
+            }
+            false => self.operator.take_news(),
         };
         let Some(news) = news else { return Ok(()) };
         self.operator.apply(NEWS, &news, output)?;
