@@ -1,5 +1,6 @@
 //! Tables that change while a workflow runs, or between two of its processes.
 use crate::command::{Place, command, tidemill};
+use crate::journals::checkpoint;
 use std::fs::File;
 use std::io::Write;
 use std::process::{Child, ChildStdin, Stdio};
@@ -16,6 +17,7 @@ operators:
     options: {path: cameras.csv, key: camera, columns: {zone: text}, reload: 10ms}
 sinks:
   - {id: out, kind: jsonl, input: named, options: {path: out.jsonl}}
+run: {tick: 10ms, checkpoint_every: 1}
 ";
 
 fn place(source: &str) -> Place {
@@ -122,7 +124,7 @@ fn a_run_that_is_killed_continues_with_another_table() {
     let [workflow, state] = ["workflow.yaml", "state"].map(|name| place.argument(name));
     let arguments = ["run", &workflow, "--state", &state, "--checkpoint-interval", "20ms"];
     let mut killed = command(&arguments).spawn().unwrap();
-    until(&mut killed, || zones(&place).len() > 50);
+    until(&mut killed, || zones(&place).len() > 50 && checkpoint(&place) > 10);
     killed.kill().unwrap();
     killed.wait().unwrap();
     let before = zones(&place);

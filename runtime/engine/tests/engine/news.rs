@@ -13,6 +13,7 @@ use tidemill_operators::kind::{InputPort, OperatorContext};
 use tidemill_operators::record::METADATA_COLUMNS;
 use tidemill_operators::registry::Registry;
 use tidemill_spec::span::{SourceFile, Span};
+use tidemill_spec::types::StreamType;
 use tidemill_spec::yaml;
 
 /// No news.
