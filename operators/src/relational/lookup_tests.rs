@@ -204,7 +204,7 @@ fn wrong_options() {
         (table("{id: text}"), "E0606", "is a key of the table"),
         (table("{zone: text}\nreload: 1ms"), "E0606", "`reload` of 1ms is too short"),
         (table("{zone: text}\nmax_table: 2GiB"), "E0606", "`max_table` of 2GiB is not possible"),
-        (table("{zone: text}\nmissing: skip"), "E0606", "skip"),
+        (table("{zone: text}\nmissing: skip"), "E0114", "unknown value `skip`"),
         (table("{zone: text}"), "E0609", "line 4: the key `id` = \"north\" is that of line 2"),
         (table("{zone: int64}"), "E0609", "line 2: column `zone`: `gate` is not int64"),
         (table("{area: text}"), "E0609", "does not name the declared column `area`"),
