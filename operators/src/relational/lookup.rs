@@ -22,8 +22,8 @@
 //! remark `outdated_table`.
 //!
 //! The table changes between two epochs and is part of the state: snapshots have it, and its changes are among the calls that the
-//! engine repeats. So a slot that restarts gives each row the table that it had before. A process that continues after a kill has the
-//! table of the last checkpoint, and may see a newer one for rows after that. Every stage changes its table by itself.
+//! engine repeats. So a slot that restarts gives each row the table that it had before. A process that continues from a state has the
+//! table of the checkpoint, and may see a newer one for the rows after that. Every stage changes its table by itself.
 //!
 //! ```
 //! use std::path::Path;
