@@ -463,6 +463,9 @@ fn notes(report: &RunReport) -> impl Iterator<Item = (&str, &str, u64)> {
 fn note_text(reason: &str) -> &str {
     match reason {
         "text_cut_off" => "texts that ended at their largest length, not by themselves (text_cut_off)",
+        "outdated_table" => {
+            "records with the last good table, because its file is not right now (outdated_table)"
+        }
         "unlinked" => "tracks that arrived too late to be linked with others (unlinked)",
         other => other,
     }

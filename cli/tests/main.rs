@@ -52,6 +52,7 @@ mod journals_of_workers;
 mod json_errors;
 mod latency;
 mod live;
+mod lookups;
 mod losses;
 mod manual;
 mod many;

@@ -147,6 +147,17 @@ pub trait Stateful: Send {
     fn takes_rows_early(&self) -> bool {
         false
     }
+    /// Whether its state follows from what comes from outside of the streams ([`Stateful::take_news`]), and not from rows and
+    /// watermarks. A restart then repeats the news alone, and the rows are not kept.
+    fn follows_news(&self) -> bool {
+        false
+    }
+    /// Takes what has come from outside since the last call, such as a file that was replaced, for [`Stateful::apply`] at the port
+    /// [`NEWS`]. Asked of an operator that [follows news](Stateful::follows_news) before the first rows of an epoch, once in a
+    /// process: a restart repeats the answer at the same epoch, as far as it was kept.
+    fn take_news(&mut self) -> Option<RecordBatch> {
+        None
+    }
     /// Whether the last `advance` kept results back because one epoch would have had too many. The engine calls `advance`
     /// again at the end of each following epoch, also when the watermark stays and after the end of the stream, until
     /// nothing is left; so sinks can commit in between. It is part of the state.
@@ -189,6 +200,9 @@ pub trait Stateful: Send {
         0
     }
 }
+
+/// The port at which [`Stateful::apply`] gets what [`Stateful::take_news`] took; its batches have no metadata columns.
+pub const NEWS: usize = u16::MAX as usize;
 
 /// Writes a state that was captured: see [`Stateful::capture`].
 pub type WriteSnapshot = Box<dyn FnOnce() -> Result<Vec<u8>, OperatorError> + Send>;

@@ -291,7 +291,12 @@ pub fn bind(
             continue;
         }
         match bind_variants(&operator, registry, workflow, &ports, &choice, step) {
-            Ok(operator) => drop(bound.operators.insert(operator.id.clone(), operator)),
+            Ok(made) => {
+                if step == Step::Check {
+                    findings.operator(&operator);
+                }
+                bound.operators.insert(made.id.clone(), made);
+            }
             Err(found) => errors.append(found),
         }
     }

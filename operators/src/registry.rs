@@ -79,6 +79,7 @@ impl Registry {
         registry.register_operator(crate::relational::filter::Filter);
         registry.register_operator(crate::relational::map::Map);
         registry.register_operator(crate::relational::join::Join);
+        registry.register_operator(crate::relational::lookup::Lookup);
         registry.register_operator(crate::relational::window::Window);
         registry.register_operator(crate::relational::late::Late);
         registry.register_operator(crate::relational::distinct::Distinct);
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_summary_and_a_schema_without_unknown_keys() {
         let kinds = Registry::builtin().kinds();
-        assert_eq!(kinds.len(), 20);
+        assert_eq!(kinds.len(), 21);
         for kind in kinds {
             assert!(kind.summary.ends_with('.'), "{}", kind.kind);
             let schema = kind.options.as_value();

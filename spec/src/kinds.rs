@@ -132,6 +132,8 @@ impl Default for SourceFacts {
 pub struct OperatorFacts {
     /// How it computes. Default: without state.
     pub computation: Computation,
+    /// Whether it gives records before their epoch is complete although it keeps a state. Default: no.
+    pub gives_at_once: bool,
     /// Whether it makes one record of one of each input. Default: no, the records of all inputs come one after the other.
     pub joins: bool,
     /// Whether a record that it gives is computed from many, when a window of event time closes. Default: no.
@@ -146,6 +148,7 @@ impl OperatorFacts {
     /// Facts about an operator that treats each record by itself.
     pub const DEFAULT: Self = Self {
         computation: Computation::Stateless,
+        gives_at_once: false,
         joins: false,
         has_windows: false,
         follows_event_time: false,
@@ -155,6 +158,11 @@ impl OperatorFacts {
     /// Whether the kind keeps state.
     pub fn is_stateful(&self) -> bool {
         self.computation == Computation::Stateful
+    }
+
+    /// Whether its records leave when an epoch is complete.
+    pub fn gives_by_epoch(&self) -> bool {
+        self.is_stateful() && !self.gives_at_once
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Collects everything that is read: the workflow itself, `path` of sources, manifests and the files beside them,
+    /// Collects everything that is read: the workflow itself, `path` of sources and operators, manifests and the files beside them,
     /// ground truth.
     pub(super) fn of(workflow: &Workflow) -> Self {
         let mut read = Uses::default();
@@ -76,6 +76,9 @@ impl Files {
             }
         }
         for operator in &workflow.operators {
+            if let Some(path) = operator.options.get("path").and_then(|path| path.as_str()) {
+                add(&workflow.resolve(path), format!("operator `{}` reads it", operator.id));
+            }
             for variant in &operator.variants {
                 let manifest = workflow.resolve(&variant.value);
                 add(&manifest, format!("it is a model of `{}`", operator.id));

@@ -58,6 +58,17 @@ impl<'a> Findings<'a> {
         self.add(&source.id, &path.span, false, text);
     }
 
+    /// Records an operator whose file was not read.
+    pub(super) fn operator(&mut self, operator: &Operator) {
+        let Some(path) = operator.options.get("path") else { return };
+        let text = format!(
+            "operator `{}`: `{}` was not checked; the machine that runs it checks whether it is there and right",
+            operator.id,
+            path.as_str().unwrap_or_default()
+        );
+        self.add(&operator.id, &path.span, false, text);
+    }
+
     /// Removes variants without manifests here; false if none is left, so that the operator's output is unknown.
     pub(super) fn manifests(&mut self, operator: &mut Operator, choice: &mut Choice) -> bool {
         // Steps of the user are called like models and have no manifest: their options say the types.

@@ -1,4 +1,4 @@
-//! Operators on columns: `filter`, `map`, `join`, `window`, `late`, `distinct`.
+//! Operators on columns: `filter`, `map`, `join`, `lookup`, `window`, `late`, `distinct`.
 mod aggregate;
 mod columnar;
 mod common_mistakes;
@@ -13,6 +13,10 @@ mod join_side;
 mod join_state;
 mod keys;
 pub mod late;
+pub mod lookup;
+mod lookup_state;
+mod lookup_table;
+mod lookup_watch;
 pub mod map;
 mod panes;
 mod session_state;

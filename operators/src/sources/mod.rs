@@ -13,7 +13,7 @@ mod lines;
 pub mod objects;
 pub mod received;
 pub mod repeat;
-mod table;
+pub(crate) mod table;
 pub mod tcp;
 pub mod video;
 pub mod wav_directory;

@@ -1,5 +1,8 @@
 //! Files with one record per line: the common part of `csv` and `jsonl`.
 mod options;
+mod whole;
+
+pub(crate) use whole::{Form, Whole, WholeError, read_whole};
 
 pub(super) use options::{Options, have_event_time};
 
@@ -248,7 +251,8 @@ fn microseconds(span: TimeSpan) -> i64 {
     i64::try_from(span.0.div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-pub(super) fn declared_columns(value: &Value) -> Result<Vec<Column>, Diagnostics> {
+/// Columns of a map of names and types.
+pub(crate) fn declared_columns(value: &Value) -> Result<Vec<Column>, Diagnostics> {
     let Node::Map(entries) = &value.node else {
         return Err(value
             .error("E0606", format!("`columns` is {}, expected a map", value.kind()))

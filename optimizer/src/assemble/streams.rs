@@ -89,7 +89,7 @@ pub(super) fn streams(
         heads.push(Head {
             rate: 0.0, // follows from the models
             // They emit on ticks.
-            stateful: members.clone().any(|member| inputs.kinds.operator_of(member).is_stateful()),
+            stateful: members.clone().any(|member| inputs.kinds.operator_of(member).gives_by_epoch()),
             follows_event_time: members
                 .clone()
                 .any(|member| inputs.kinds.operator_of(member).follows_event_time),

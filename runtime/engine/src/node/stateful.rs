@@ -5,6 +5,9 @@
 //! An operator that is independent of the order of rows within an epoch ([`Stateful::takes_rows_early`]) gets those of the
 //! first open epoch on arrival. Its state is then between two epochs: no snapshot is taken, and the store gets the calls
 //! when the epoch is complete, so a restart starts before all of them and repeats their output.
+//!
+//! An operator whose state follows from outside of the streams ([`Stateful::follows_news`]) is asked for news where an epoch
+//! begins. The store keeps them by epoch before any output of the epoch leaves, so a restart gives them to the same rows.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
 use crate::checkpoint;
@@ -23,7 +26,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use tidemill_operators::api::{OperatorError, Output, Stateful};
+use tidemill_operators::api::{NEWS, OperatorError, Output, Stateful};
 use tidemill_operators::record::EventTime;
 
 /// A smaller state is written on the slot's thread: that is faster than starting another one. Tiny in the tests of this
@@ -48,6 +51,8 @@ pub(crate) struct StatefulNode {
     watermark: EventTime,
     /// Whether the slot can be restarted: only then is the data for it kept.
     is_recoverable: bool,
+    /// Whether rows and watermarks are part of that data.
+    keeps_rows: bool,
     /// Enough has changed since the newest snapshot.
     is_snapshot_due: bool,
     processing: Option<Option<RecordBatch>>,
@@ -94,6 +99,7 @@ impl StatefulNode {
         if done == 0 && is_recoverable {
             slot.snapshots.put(&stage.instance, 0, operator.snapshot()?);
         }
+        let keeps_rows = is_recoverable && !operator.follows_news();
         Ok(Self {
             slot,
             stage,
@@ -108,6 +114,7 @@ impl StatefulNode {
             calls: Vec::new(),
             watermark: UNKNOWN,
             is_recoverable,
+            keeps_rows,
             is_snapshot_due: false,
             processing: None,
             backpressure,
@@ -141,6 +148,24 @@ impl StatefulNode {
         Ok(())
     }
 
+    /// Applies what has come from outside, before the first rows of an epoch.
+    fn apply_news(&mut self, epoch: Epoch, output: &mut Output) -> Result<(), OperatorError> {
+        if self.begun.is_some() || !self.operator.follows_news() {
+            return Ok(());
+        }
+        let news = match self.is_recoverable {
+            true => {
+                let snapshots = &self.slot.snapshots;
+                snapshots.news(&self.stage.instance, epoch, || self.operator.take_news())
+            }
+            false => self.operator.take_news(),
+        };
+        let Some(news) = news else { return Ok(()) };
+        self.operator.apply(NEWS, &news, output)?;
+        self.calls.extend(self.is_recoverable.then_some(Call::Apply(NEWS, news)));
+        Ok(())
+    }
+
     /// Applies the available rows of an epoch. `arrived`: arrival of the first of them.
     fn apply_rows(
         &mut self,
@@ -169,7 +194,7 @@ impl StatefulNode {
                 let what = (Some(Happening::Queue), Happening::Compute);
                 self.slot.trace(&self.stage, what, batch, (started, self.slot.now()));
                 self.slot.mark(&self.stage, batch, &mut output.dead_letters[given..]);
-                self.calls.extend(self.is_recoverable.then(|| Call::Apply(port, batch.clone())));
+                self.calls.extend(self.keeps_rows.then(|| Call::Apply(port, batch.clone())));
                 self.processing = None;
             }
         }
@@ -184,7 +209,7 @@ impl StatefulNode {
             self.processing = Some(None);
             self.operator.advance(watermark, output)?;
             self.processing = None;
-            self.calls.extend(self.is_recoverable.then_some(Call::Advance(watermark)));
+            self.calls.extend(self.keeps_rows.then_some(Call::Advance(watermark)));
             let watermark = self.operator.output_watermark(watermark);
             self.output.record(WatermarkStep { epoch: epoch + 1, watermark });
         }
@@ -202,6 +227,7 @@ impl StatefulNode {
         let arrived = self.arrived.remove(&epoch).unwrap_or(started);
         let waited = started - arrived;
         let mut output = Output::default();
+        self.apply_news(epoch, &mut output)?;
         let rows = self.apply_rows((epoch, arrived), &mut output)?;
         match is_complete {
             true => self.complete(epoch, &mut output)?,

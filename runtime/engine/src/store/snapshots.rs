@@ -1,7 +1,7 @@
 //! The history of stateful stages: the data that leads to the state of a restart.
 use crate::frame::{CLOSED, Epoch};
 use arrow_array::RecordBatch;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,6 +54,10 @@ struct History {
     failure: Option<OperatorError>,
     /// Whether its stage waits for the snapshot being written.
     is_waiting: bool,
+    /// What came from outside, by the epoch that it was given to; unlike calls it outlives a restart before that epoch.
+    news: BTreeMap<Epoch, RecordBatch>,
+    /// In all epochs before this one the operator was asked for news.
+    asked: Epoch,
 }
 
 /// A snapshot that is written while its stage continues.
@@ -245,6 +249,22 @@ impl SnapshotStore {
         history.failure.take().map_or_else(|| Ok(history.is_snapshot_due()), Err)
     }
 
+    /// Returns the news of an epoch: those of the first incarnation that began it, which `take` gives.
+    pub(crate) fn news(
+        &self,
+        stage: &str,
+        epoch: Epoch,
+        take: impl FnOnce() -> Option<RecordBatch>,
+    ) -> Option<RecordBatch> {
+        self.with(stage, |history| {
+            if epoch >= history.asked {
+                history.asked = epoch + 1;
+                history.news.extend(take().map(|news| (epoch, news)));
+            }
+            history.news.get(&epoch).cloned()
+        })
+    }
+
     /// Returns for a next incarnation that starts with the state "all of the epochs before `epoch`" a snapshot and the
     /// calls that lead from it to that state. Removes data of a former incarnation about later epochs.
     pub(crate) fn resume(&self, stage: &str, epoch: Epoch) -> Option<(Arc<Vec<u8>>, Vec<Call>)> {
@@ -297,6 +317,7 @@ impl SnapshotStore {
             while history.snapshots.get(1).is_some_and(|next| next.epoch <= epoch) {
                 history.snapshots.pop_front();
             }
+            history.news = history.news.split_off(&epoch);
             let Some(oldest) = history.snapshots.front().map(|snapshot| snapshot.epoch) else { return };
             let gone = history.before(oldest);
             history.calls.drain(..gone);
@@ -308,6 +329,8 @@ impl SnapshotStore {
 #[allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 mod tests {
     use super::*;
+    use arrow_array::cast::AsArray;
+    use arrow_array::{ArrayRef, StringArray};
 
     /// The snapshot and the later watermarks that a restart at an epoch gets.
     fn resumed(store: &SnapshotStore, epoch: Epoch) -> Option<(String, Vec<EventTime>)> {
@@ -343,6 +366,31 @@ mod tests {
         store.prune("s", 9);
         assert_eq!(resumed(&store, 2), Some(("empty".into(), vec![0, 10])));
         assert_eq!(resumed(&store, 12), Some(("empty".into(), vec![0, 10])), "ten was forgotten");
+    }
+
+    #[test]
+    fn an_epoch_has_the_news_of_its_first_beginning() {
+        let store = SnapshotStore::default();
+        let news = |epoch, text: Option<&str>| {
+            let batch = |text: &str| {
+                let column: ArrayRef = Arc::new(StringArray::from(vec![text]));
+                RecordBatch::try_from_iter([("text", column)]).unwrap()
+            };
+            let found = store.news("s", epoch, || text.map(batch))?;
+            Some(found.column(0).as_string::<i32>().value(0).to_owned())
+        };
+        store.put("s", 0, Vec::new());
+        assert_eq!(news(0, None), None);
+        assert_eq!(news(1, Some("one")).as_deref(), Some("one"));
+        assert_eq!(news(4, None), None);
+        assert!(store.resume("s", 0).is_some(), "a restart");
+        for epoch in 0..5 {
+            let found = news(epoch, Some("two"));
+            assert_eq!(found.as_deref(), (epoch == 1).then_some("one"), "{epoch}");
+        }
+        assert_eq!(news(5, Some("two")).as_deref(), Some("two"));
+        store.prune("s", 2);
+        store.with("s", |history| assert_eq!(history.news.keys().collect::<Vec<_>>(), [&5]));
     }
 
     #[test]

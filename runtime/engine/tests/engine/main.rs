@@ -23,6 +23,7 @@ mod latency;
 mod live;
 mod looked_at;
 mod mistakes;
+mod news;
 mod parts;
 mod recovery;
 mod resources;

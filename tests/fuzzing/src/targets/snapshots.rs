@@ -7,9 +7,9 @@ use arrow_schema::{DataType, Field};
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_operators::api::{BoundOperator, Instance, Output, Stateful};
-use tidemill_operators::kind::{InputPort, OperatorContext};
-use tidemill_operators::record::{record_schema, source_id};
+use tidemill_operators::api::{BoundOperator, Instance, NEWS, Output, Stateful};
+use tidemill_operators::kind::{InputPort, OperatorContext, Step};
+use tidemill_operators::record::{payload_schema, record_schema, source_id};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::span::{SourceFile, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
@@ -48,6 +48,7 @@ fn kept() -> Vec<(&'static str, Vec<StreamType>, &'static str)> {
         ("distinct", vec![visits], "{of: vehicle, group_by: [road], start: start, end: end, size: 10ms}"),
         ("track", vec![boxes], "{gives: tracks, path: true}"),
         ("associate", vec![tracks], "{likeness: 0.9, within: 50ms, keep: 10s}"),
+        ("lookup", vec![readings()], "{path: zones.csv, key: k, columns: {zone: text}}"),
     ]
 }
 
@@ -61,7 +62,8 @@ fn bound() -> Vec<(BoundOperator, Vec<StreamType>)> {
             span: Span::nowhere(),
         };
         let ports: Vec<InputPort> = inputs.iter().enumerate().map(port).collect();
-        let context = OperatorContext::new(&id, Path::new("."));
+        // No file is read.
+        let context = OperatorContext { step: Step::Check, ..OperatorContext::new(&id, Path::new(".")) };
         let options = tidemill_spec::yaml::parse(&SourceFile::new("workflow.yaml", options));
         let options = options.unwrap_or_else(|errors| panic!("{kind}: {errors}"));
         let operator = registry.operator(kind).unwrap_or_else(|| panic!("{kind} is built in"));
@@ -97,6 +99,9 @@ pub(super) fn snapshots() -> Vec<Vec<u8>> {
     let one = |(operator, inputs): &(BoundOperator, Vec<StreamType>)| {
         let mut instance = made(operator);
         let mut output = Output::default();
+        if instance.follows_news() {
+            instance.apply(NEWS, &table(), &mut output).expect("a table of its type");
+        }
         for (port, stream) in inputs.iter().enumerate() {
             for first in [0, 3] {
                 instance.apply(port, &rows(stream, port, first), &mut output).expect("rows of its type");
@@ -106,6 +111,14 @@ pub(super) fn snapshots() -> Vec<Vec<u8>> {
         instance.snapshot().expect("it can be told")
     };
     bound().iter().map(one).collect()
+}
+
+/// The table of `lookup`.
+fn table() -> RecordBatch {
+    let columns: [ArrayRef; 2] = [["k0", "k1"], ["gate", "yard"]]
+        .map(|values| -> ArrayRef { Arc::new(StringArray::from_iter_values(values)) });
+    RecordBatch::try_new(payload_schema(&stream(&[("k", TEXT), ("zone", TEXT)])), columns.to_vec())
+        .expect("two columns")
 }
 
 /// Three rows, a tenth of a second apart.
