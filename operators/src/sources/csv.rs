@@ -76,7 +76,7 @@ impl SourceKind for Csv {
     }
 }
 
-struct CsvFormat {
+pub(super) struct CsvFormat {
     /// Created once and reset, because creating one computes its tables (15 us).
     reader: csv_core::Reader,
     /// Field index of each declared column.
@@ -92,7 +92,7 @@ struct CsvFormat {
 }
 
 impl CsvFormat {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // `Reader::default()` has no tables.
         let reader = csv_core::Reader::new();
         Self { reader, places: Vec::new(), width: 0, text: Vec::new(), ends: Vec::new(), is_plain: false }
