@@ -44,7 +44,12 @@ impl Endpoint {
     ) -> Result<Option<Self>, Diagnostics> {
         let Some(found) = hidden::read(context, "url", written)? else { return Ok(None) };
         let example = format!("write an address such as `{}://gateway.local/plant`", schemes[1]);
-        let malformed = |text: &str| wrong(format!("`url` of `{}` {text}", context.id), example.clone());
+        // Its line is shown where it has no part that may be secret.
+        let is_open = found.secret.is_some() || !found.text.contains(['@', '?', '#']);
+        let malformed = |text: &str| {
+            let error = wrong(format!("`url` of `{}` {text}", context.id), example.clone());
+            if is_open { error.at(written.span.clone()) } else { error }
+        };
         let url = Url::parse(&found.text).map_err(|_| malformed("is not an address"))?;
         if !schemes.contains(&url.scheme()) {
             let text = format!("does not begin with `{}://` or `{}://`", schemes[0], schemes[1]);
@@ -161,8 +166,10 @@ mod tests {
     #[test]
     fn wrong_addresses_are_refused_and_not_shown() {
         for (yaml, message) in [
-            ("hunter22", "`url` of `out` is not an address"),
-            ("ftp://hunter22/", "does not begin with `http://` or `https://`"),
+            ("a.local/in", "`url` of `out` is not an address"),
+            ("a.local?hunter22", "`url` of `out` is not an address"),
+            ("ftp://a/", "does not begin with `http://` or `https://`"),
+            ("ftp://me:hunter22@a/", "does not begin with `http://` or `https://`"),
             ("http://me:hunter22@a/", "has a user or a password"),
             ("http://a/#hunter22", "has a part after `#`"),
             ("{}", "`url` needs either `env` or `secret_file`"),
