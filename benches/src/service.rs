@@ -22,7 +22,9 @@ const SHARES: [f64; 3] = [0.25, 0.5, 0.75];
 /// Stack of a client.
 const STACK: usize = 128 << 10;
 
+/// Options of the measurement.
 #[derive(clap::Args)]
+#[group(id = "service")]
 pub(crate) struct Options {
     /// Seconds of each loop of service.
     #[arg(long, default_value_t = 5.0)]
