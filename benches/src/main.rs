@@ -23,6 +23,7 @@ mod relational;
 mod remote_links;
 mod replanning;
 mod result;
+mod service;
 mod setups;
 mod simulation_time;
 mod slot_to_slot;
@@ -37,7 +38,7 @@ use std::path::{Path, PathBuf};
 #[derive(Parser)]
 struct Arguments {
     /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, association, vqa-loop, vehicle-loop, planning-time,
-    /// setups, simulation-time, load-moves, replanning, checkpointing, cluster-scale, cluster-truth, cluster-soak, camera-soak, or all but replanning, which takes long,
+    /// setups, simulation-time, load-moves, replanning, checkpointing, service, cluster-scale, cluster-truth, cluster-soak, camera-soak, or all but replanning, which takes long,
     /// cluster-*, which want root, and camera-soak, which wants a server of pictures.
     question: String,
     /// Folder for the result files.
@@ -65,6 +66,8 @@ struct Arguments {
     replanning: replanning::Options,
     #[command(flatten)]
     checkpointing: checkpointing::Options,
+    #[command(flatten)]
+    service: service::Options,
     #[command(flatten)]
     operator_overhead: operator_overhead::Options,
     #[command(flatten)]
@@ -123,6 +126,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("checkpointing") {
         results.push(checkpointing::run(&arguments.checkpointing, &arguments.vqa_loop.release_binary)?);
+    }
+    if asked("service") {
+        results.push(service::run(&arguments.service, arguments.built())?);
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);

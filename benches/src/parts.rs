@@ -129,6 +129,7 @@ pub(crate) fn chain(
         out_of_order_microseconds: 0,
         live: false,
         waits_for_all: false,
+        rereads: false,
         has_event_times: false,
         at_one_time: 1,
         stream: None,
@@ -147,6 +148,7 @@ pub(crate) fn chain(
         files: vec![],
         is_standard_output: false,
         answers: None,
+        repeats: false,
         make: Arc::new(|| Ok(Box::new(Nothing))),
         durable: None,
     };

@@ -90,7 +90,7 @@ pub(crate) const FEATURES: [&Feature; 6] = [
     &Feature {
         name: "streams",
         is_here: cfg!(feature = "streams"),
-        content: "MQTT brokers, tables of PostgreSQL, requests by HTTP",
+        content: "MQTT brokers, tables of PostgreSQL, HTTP, websockets",
         verbs: &[],
     },
 ];

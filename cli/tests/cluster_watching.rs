@@ -30,7 +30,7 @@ impl Cluster {
         let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
         let config = Arc::new(fingerprint_config(address.fingerprint(), time).unwrap());
         let call = Call { method, token: (!token.is_empty()).then_some(token), ..Call::get(path) };
-        let place = Place::Tls { address: address.host_and_port(), config, name: TLS_NAME };
+        let place = Place::Tls { address: address.host_and_port(), config, name: TLS_NAME.into() };
         Arc::new(Caller::new(place)).send(&call, Duration::from_secs(20), Repeat::Refused).unwrap()
     }
 

@@ -452,6 +452,8 @@ pub struct BoundSource {
     pub live: bool,
     /// Whether a live source keeps what waits for the run, in bounds, so that its edges default to `block`: sounds.
     pub waits_for_all: bool,
+    /// Whether a live source can be read again from a position, at which it states it while nothing comes: a file that grows.
+    pub rereads: bool,
     /// Whether its records have event times of their own that increase to its end: not those of a source that repeats.
     /// Sources without a rate that meet are read together by these times.
     pub has_event_times: bool,
@@ -488,7 +490,7 @@ impl BoundSource {
 
     /// Its guarantee.
     pub fn promise(&self) -> SourcePromise {
-        if self.stream.is_none() && !self.live {
+        if self.stream.is_none() && (!self.live || self.rereads) {
             SourcePromise::Replayable
         } else if self.journal.is_some() && self.journalled.is_some() {
             SourcePromise::Journalled
@@ -523,6 +525,10 @@ pub trait Sink: Send {
     /// complete, at checkpoints only unless the publication is [`Publication::EachEpoch`]. It need not survive a power
     /// loss: see [`Sink::flush`].
     fn commit(&mut self, epoch: u64) -> Result<(), OperatorError>;
+    /// Returns the rows since the last call that a commit could not deliver, with the epochs of which [`Sink::at_epoch`] told.
+    fn take_dead_letters(&mut self) -> Vec<(u64, DeadLetter)> {
+        Vec::new()
+    }
     /// Discards rows written since the last commit (a restart will write them again).
     fn rollback(&mut self) -> Result<(), OperatorError>;
     /// Last call: removes temporaries. Uncommitted rows are discarded; committed ones survive a power loss.
@@ -615,6 +621,8 @@ pub struct BoundSink {
     pub is_standard_output: bool,
     /// The source whose requests it answers.
     pub answers: Option<Located<String>>,
+    /// Whether a process that continues it gives rows again, although it is durable: it takes nothing back.
+    pub repeats: bool,
     /// Makes the sink.
     pub make: MakeSink,
     /// Makes a sink whose commits survive the process: without a token it starts from nothing as `make` does, with one it

@@ -84,6 +84,7 @@ impl<'a> EndContext<'a> {
             out_of_order_microseconds: 0,
             live: false,
             waits_for_all: false,
+            rereads: false,
             has_event_times: false,
             at_one_time: 1,
             stream: None,
@@ -106,6 +107,7 @@ impl<'a> EndContext<'a> {
             files,
             is_standard_output: false,
             answers: None,
+            repeats: false,
             make,
             durable: None,
         }

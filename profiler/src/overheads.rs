@@ -120,6 +120,7 @@ fn program(characters: usize, with_model: bool, apart: Option<&str>) -> Program 
         out_of_order_microseconds: 0,
         live: false,
         waits_for_all: false,
+        rereads: false,
         has_event_times: false,
         at_one_time: 1,
         stream: None,
@@ -147,6 +148,7 @@ fn program(characters: usize, with_model: bool, apart: Option<&str>) -> Program 
         files: Vec::new(),
         is_standard_output: false,
         answers: None,
+        repeats: false,
         make: Arc::new(|| Ok(Box::new(Nothing))),
         durable: None,
     };

@@ -268,6 +268,7 @@ const WRAPPED: &[(&str, &str)] = &[
     ("rten", "tidemill-inference"),
     ("retina", "tidemill-live"),
     ("rumqttc-v5-next", "tidemill-mqtt"),
+    ("tungstenite", "tidemill-web"),
     ("serde-saphyr", "tidemill-spec"),
     ("microlp", "tidemill-optimizer"),
     ("libloading", "tidemill-highs"),

@@ -222,6 +222,7 @@ fn keeping(
         files: Vec::new(),
         is_standard_output: false,
         answers: None,
+        repeats: false,
         make,
         durable: None,
     }

@@ -150,7 +150,7 @@ impl Several {
 }
 
 fn caller(address: String, config: &Arc<ClientConfig>) -> Caller {
-    Caller::new(Place::Tls { address, config: Arc::clone(config), name: TLS_NAME })
+    Caller::new(Place::Tls { address, config: Arc::clone(config), name: TLS_NAME.into() })
 }
 
 /// Whether the request cannot have arrived, or may arrive twice.

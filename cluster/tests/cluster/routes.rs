@@ -13,7 +13,7 @@ fn the_server_has_the_methods_of_the_document_and_no_others() {
     assert_eq!(served, openapi_document());
     let time = std::sync::Arc::new(rustls::time_provider::DefaultTimeProvider);
     let config = std::sync::Arc::new(fingerprint_config(place.address.fingerprint(), time).unwrap());
-    let at = At::Tls { address: place.address.host_and_port(), config, name: TLS_NAME };
+    let at = At::Tls { address: place.address.host_and_port(), config, name: TLS_NAME.into() };
     let caller = std::sync::Arc::new(Caller::new(at));
     let mut asked = 0;
     for (path, methods) in served["paths"].as_object().unwrap() {

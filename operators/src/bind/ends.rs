@@ -45,7 +45,7 @@ pub(super) fn bind_source(
     }
     bound.rate_per_second = source.rate.as_ref().map(|rate| rate.0);
     if bound.live && bound.journalled.is_none() && source.journal.is_some() {
-        return Err(no_journal(source).into());
+        return Err(no_journal(source, bound.rereads).into());
     }
     bound.journal.clone_from(&source.journal);
     if step == Step::Check {
@@ -62,13 +62,15 @@ pub(super) fn bind_source(
 }
 
 /// The error for a journal of a live source that cannot be read through one.
-fn no_journal(source: &Source) -> Diagnostic {
+fn no_journal(source: &Source, rereads: bool) -> Diagnostic {
     let text = format!(
         "source `{}` has a journal, but one of kind `{}` cannot be read through it",
         source.id, source.kind
     );
-    let error = Diagnostic::error("E0613", text)
-        .with_help("leave out `journal`: what it has given and a fault loses is not given again");
+    let error = Diagnostic::error("E0613", text).with_help(match rereads {
+        true => "leave out `journal`: it is read again from where it was",
+        false => "leave out `journal`: what it has given and a fault loses is not given again",
+    });
     // A line with an address may have a password.
     match source.id.span.line_text() {
         Some(line) if line.contains("://") => error,

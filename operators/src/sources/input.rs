@@ -2,6 +2,7 @@
 //!
 //! The first bytes, not the name, show whether data is compressed; lines of connections never are. Offsets count
 //! decompressed bytes; seeking back in compressed data decompresses from the start again.
+use super::followed::Followed;
 use super::received::LineStream;
 use crate::api::Unread;
 use flate2::bufread::GzDecoder;
@@ -110,6 +111,8 @@ enum StreamOpening {
     Named(Lasts),
     /// From the network.
     Received(Arc<dyn LineStream>),
+    /// A file that grows, which is no stream: it can be read again.
+    Followed(Arc<Followed>),
 }
 
 /// Whether a stream that is named as one has an end.
@@ -157,6 +160,21 @@ impl Origin {
         Self { path: PathBuf::new(), stream, way, journal: None }
     }
 
+    /// A file that is read while it grows.
+    pub(super) fn followed(path: PathBuf, file: Arc<Followed>) -> Self {
+        Self { path, stream: None, way: StreamOpening::Followed(file), journal: None }
+    }
+
+    /// Whether it is a file that is read while it grows.
+    pub(super) fn is_followed(&self) -> bool {
+        matches!(self.way, StreamOpening::Followed(_))
+    }
+
+    /// Whether its records come when they come: the next one is not waited for.
+    pub(super) fn comes_in_time(&self) -> bool {
+        self.stream.is_some() || self.is_followed()
+    }
+
     /// Whether it is received over the network.
     pub(super) fn is_received(&self) -> bool {
         matches!(self.way, StreamOpening::Received(_))
@@ -166,7 +184,7 @@ impl Origin {
     pub(super) fn unread(&self) -> Unread {
         match &self.way {
             StreamOpening::Received(stream) => stream.unread(),
-            StreamOpening::Found | StreamOpening::Named(_) => Unread::Stays,
+            StreamOpening::Found | StreamOpening::Named(_) | StreamOpening::Followed(_) => Unread::Stays,
         }
     }
 
@@ -198,6 +216,9 @@ impl Origin {
 
     /// Opens it. A pipe without a writer is opened at once; reading waits for the writer.
     pub(super) fn open(&self) -> io::Result<Input> {
+        if let StreamOpening::Followed(file) = &self.way {
+            return Ok(Input { bytes: Bytes::Followed(Arc::clone(file)), offset: 0 });
+        }
         if self.stream.is_none() {
             let file = File::open(&self.path)?;
             // Opening a folder works on some systems, reading it does not.
@@ -222,7 +243,7 @@ impl Origin {
                         }
                         cut
                     }
-                    StreamOpening::Found | StreamOpening::Named(_) => {
+                    StreamOpening::Found | StreamOpening::Named(_) | StreamOpening::Followed(_) => {
                         journal.attach(|| self.open_stream())?
                     }
                 };
@@ -243,7 +264,7 @@ impl Origin {
         match &self.way {
             StreamOpening::Received(stream) => return stream.open(false),
             StreamOpening::Named(lasts) => return self.open_named(*lasts),
-            StreamOpening::Found => {}
+            StreamOpening::Found | StreamOpening::Followed(_) => {}
         }
         if self.path == Path::new("/dev/stdin") {
             // Opening it by its path would fail for a socket.
@@ -340,6 +361,7 @@ enum Bytes {
     Packed(File, Compression, Box<dyn Read + Send>),
     Stream { file: Arc<File>, packed: Option<Compression>, bytes: Box<dyn Read + Send> },
     Journalled(JournalReader),
+    Followed(Arc<Followed>),
 }
 
 /// Reads a stream through a journal.
@@ -430,6 +452,7 @@ impl Input {
                 Bytes::Packed(_, packed, decoder) => (decoder.read(buffer), Some(*packed)),
                 Bytes::Stream { packed, bytes, .. } => (bytes.read(buffer), *packed),
                 Bytes::Journalled(reader) => (reader.read(buffer), None),
+                Bytes::Followed(file) => (file.read_at(buffer, self.offset), None),
             };
             match read {
                 Ok(read) => {
@@ -455,6 +478,7 @@ impl Input {
                 wait(file, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap_or(true)
             }
             Bytes::Journalled(reader) => reader.cursor.is_ready(&reader.journal),
+            // It never waits: reading says so where nothing is there.
             _ => true,
         }
     }
@@ -474,6 +498,10 @@ impl Input {
             }
             Bytes::Journalled(reader) => {
                 reader.cursor.seek(&reader.journal, offset)?;
+                self.offset = offset;
+                return Ok(());
+            }
+            Bytes::Followed(_) => {
                 self.offset = offset;
                 return Ok(());
             }

@@ -261,6 +261,8 @@ impl Lines {
                 self.ended = read == 0;
                 Ok(read > 0)
             }
+            // A file that grows may have more later.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error),
             Err(error) => {
                 self.failed = Some((error.kind(), error.to_string()));
                 Err(error)
@@ -394,8 +396,15 @@ impl Lines {
                     Bytes(self.unbroken)
                 )));
             }
-            if !self.fill()? {
-                return Ok(NextLine::TooLong(line));
+            match self.fill() {
+                Ok(true) => {}
+                Ok(false) => return Ok(NextLine::TooLong(line)),
+                Err(error) => {
+                    if error.kind() == ErrorKind::WouldBlock {
+                        self.seek(self.before)?;
+                    }
+                    return Err(error);
+                }
             }
         }
     }

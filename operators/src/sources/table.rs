@@ -1,4 +1,5 @@
 //! Files with one record per line: the common part of `csv` and `jsonl`.
+pub(super) mod growing;
 mod options;
 mod whole;
 
@@ -113,6 +114,16 @@ struct Table {
 }
 
 impl Table {
+    /// Checks the options.
+    fn of(options: &Options, quotes: bool, origin: Origin) -> Result<Self, Diagnostics> {
+        let columns = declared_columns(&options.columns)?;
+        let time = EventTimes::of_options(options, &columns)?;
+        let limit = options.max_line.0.clamp(1, LINE_LIMIT) as usize;
+        let least = microseconds(options.out_of_order);
+        let max_jump = options.max_jump.0.map(|span| microseconds(span).max(least));
+        Ok(Self { origin, columns, limit, quotes, time, max_jump })
+    }
+
     /// Returns a copy that is read through a journal.
     fn journalled(&self, journal: Arc<Journal>) -> Self {
         Self { origin: self.origin.journalled(journal), ..self.clone() }
@@ -182,16 +193,12 @@ pub(super) fn bind_origin<F: Format + 'static>(
     format: impl Fn() -> F + Send + Sync + 'static,
     origin: Origin,
 ) -> Result<BoundSource, Diagnostics> {
-    let columns = declared_columns(&options.columns)?;
-    let time = EventTimes::of_options(options, &columns)?;
-    let output = StreamType::new(columns.clone());
-    let limit = options.max_line.0.clamp(1, LINE_LIMIT) as usize;
+    let table = Arc::new(Table::of(options, quotes, origin)?);
+    let output = StreamType::new(table.columns.clone());
     let out_of_order = microseconds(options.out_of_order);
-    let stream = origin.stream().map(str::to_owned);
-    let max_jump = options.max_jump.0.map(|span| microseconds(span).max(out_of_order));
-    let has_event_times = time.is_some();
-    let path = origin.path().to_owned();
-    let table = Arc::new(Table { origin, columns, limit, quotes, time, max_jump });
+    let stream = table.origin.stream().map(str::to_owned);
+    let has_event_times = table.time.is_some();
+    let path = table.origin.path().to_owned();
     let schema = payload_schema(&output);
     let written: Arc<str> = options.path.value.as_str().into();
     let format = Arc::new(format);
@@ -357,7 +364,7 @@ impl<F: Format> Reader<F> {
         // The first record is compared with the next one, without waiting for it.
         let is_settled = match self.newest {
             Some(newest) => !jump::is_jump(newest, time, most),
-            None => self.table.origin.stream().is_some(),
+            None => self.table.origin.comes_in_time(),
         };
         if is_settled {
             return Ok(Ok(()));
@@ -439,11 +446,14 @@ impl<F: Format> Source for Reader<F> {
         self.has_caught_up = false;
         while records < rows.max(1) && (records == 0 || size < bytes.min(READ_LIMIT)) {
             // Records already received from a pipe do not wait for later ones.
-            self.lines.allow_waiting(records == 0 || table.origin.stream().is_none());
+            self.lines.allow_waiting(records == 0 || !table.origin.comes_in_time());
             let (line, parsed) = match self.next() {
                 Ok(Some(found)) => found,
                 Ok(None) if records == 0 => return Ok(SourceRead::End),
                 Ok(None) => break,
+                Err(error) if records == 0 && error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(SourceRead::Idle { watermark: EventTime::MIN });
+                }
                 Err(error) if records == 0 => return Err(self.broken(&error)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.has_caught_up = true;
@@ -530,7 +540,7 @@ impl<F: Format> Source for Reader<F> {
 
     fn sizes(&self) -> Option<&[u32]> {
         // The size of one read from a stream is arbitrary.
-        self.table.origin.stream().map(|_| self.sizes.as_slice())
+        self.table.origin.comes_in_time().then_some(self.sizes.as_slice())
     }
 }
 

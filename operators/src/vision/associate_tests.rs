@@ -590,6 +590,7 @@ impl crate::kind::SourceKind for Revising {
             live: false,
             has_event_times: true,
             waits_for_all: false,
+            rereads: false,
             at_one_time: 1,
             stream: None,
             journalled: None,

@@ -1,5 +1,8 @@
 //! Services over real sockets: a source, a sink that answers it, and clients.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod webhook;
+mod websocket;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

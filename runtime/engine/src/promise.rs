@@ -111,7 +111,15 @@ fn of_sources(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarante
                 "source `{id}` receives {stream}: what it had not acknowledged when a connection or a process broke off is sent again"
             ));
         }
-        if source.live {
+        if source.live && source.rereads {
+            let mut workers = plan.stages.iter().map(|stage| &stage.worker);
+            let first = workers.next();
+            if keeps_state && workers.any(|worker| Some(worker) != first) {
+                repeated.push(format!(
+                    "source `{id}` ends its epochs by the clock: if its worker alone is lost, records since the checkpoint come again"
+                ));
+            }
+        } else if source.live {
             lost.push(format!("source `{id}` is live: data that is not read in time is lost"));
         } else if let (true, SourcePromise::AtMostOnce, Some(stream)) =
             (keeps_state, source.promise(), &source.stream)
@@ -134,7 +142,7 @@ fn of_sources(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarante
 /// Cause of repeated rows.
 fn repeats(program: &Program, sink: &str, keeps_state: bool) -> Option<(Guarantee, String)> {
     use crate::failure::OnPanic;
-    let bound = program.sinks.get(sink).filter(|bound| bound.durable.is_none())?;
+    let bound = program.sinks.get(sink).filter(|bound| bound.durable.is_none() || bound.repeats)?;
     // Without a restart nothing is written twice.
     let begins_again = keeps_state || program.on_panic.values().any(|reaction| *reaction == OnPanic::Restart);
     begins_again.then(|| {

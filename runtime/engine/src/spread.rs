@@ -229,6 +229,7 @@ mod tests {
             out_of_order_microseconds: 0,
             live: false,
             waits_for_all: false,
+            rereads: false,
             has_event_times: false,
             at_one_time: 1,
             stream: None,

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
 use hyper::Request;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue};
 use rustls::{CertificateError, OtherError};
 use zeroize::Zeroizing;
 
@@ -21,12 +21,14 @@ pub struct Call<'a> {
     pub from: u64,
     /// JSON or bytes; empty if there is none.
     pub body: &'a [u8],
+    /// Further headers, which replace those of their names; values marked as sensitive are not shown.
+    pub headers: &'a [(HeaderName, HeaderValue)],
 }
 
 impl<'a> Call<'a> {
     /// Asks for what is at a path.
     pub const fn get(path: &'a str) -> Self {
-        Self { method: "GET", path, token: None, from: 0, body: b"" }
+        Self { method: "GET", path, token: None, from: 0, body: b"", headers: &[] }
     }
 
     /// The request with any body. The bytes of the token are overwritten once the request has been sent.
@@ -52,7 +54,11 @@ impl<'a> Call<'a> {
             shown.set_sensitive(true);
             request = request.header(header::AUTHORIZATION, shown);
         }
-        request.body(body).map_err(|_| odd(self.path))
+        let mut request = request.body(body).map_err(|_| odd(self.path))?;
+        for (name, value) in self.headers {
+            request.headers_mut().insert(name.clone(), value.clone());
+        }
+        Ok(request)
     }
 }
 
@@ -180,6 +186,10 @@ mod tests {
         assert_eq!((header("host"), header("content-length"), header("range")), ("hub:1", "2", "bytes=7-"));
         assert_eq!(header("authorization"), "Bearer tma_1");
         assert!(!format!("{request:?}").contains("tma_1"));
+        let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"))];
+        let request = Call { headers: &headers, ..call }.request("hub:1", (), 2).unwrap();
+        assert_eq!(request.headers().get_all("content-type").iter().count(), 1);
+        assert_eq!(request.headers()["content-type"], "text/plain");
         for (path, host) in [("/a b", "hub:1"), ("/\r\nx:", "hub:1"), ("/", "a\nb"), ("", "hub:1")] {
             let refused = Call::get(path).request(host, (), 0);
             assert!(matches!(refused, Err(CallError::Request(_))), "{path} {host}");

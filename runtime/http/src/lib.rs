@@ -21,5 +21,6 @@ pub mod server;
 
 pub use call::{Answer, Call, CallError};
 pub use caller::{Caller, Payload, Repeat};
+pub use hyper::header::{HeaderName, HeaderValue};
 pub use line::Place;
 pub use reply::{ANSWER_BYTES, Reply};

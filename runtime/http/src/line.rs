@@ -1,4 +1,5 @@
 //! A connection to a place.
+use std::borrow::Cow;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -24,7 +25,7 @@ pub enum Place {
         /// Says which peer is trusted and which certificate is shown.
         config: Arc<ClientConfig>,
         /// The DNS name that the peer's certificate must be valid for.
-        name: &'static str,
+        name: Cow<'static, str>,
     },
     /// `HOST:PORT`, without TLS.
     Tcp(String),
@@ -62,7 +63,7 @@ impl Place {
             Self::Tls { address, config, name } => {
                 let stream = within(reach, dial(address)).await.map_err(unreachable)?;
                 let tls = |reason| CallError::Tls { place: address.clone(), reason };
-                let name = ServerName::try_from(*name)
+                let name = ServerName::try_from(name.to_string())
                     .map_err(|error| tls(rustls::Error::General(error.to_string())))?;
                 let shaken =
                     within(reach, TlsConnector::from(Arc::clone(config)).connect(name, stream)).await;

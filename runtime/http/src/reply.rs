@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::{Body, Incoming};
+use hyper::header::RETRY_AFTER;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Answer, CallError, as_io, broken, timed_out};
@@ -23,6 +24,8 @@ pub struct Reply {
     pub status: u16,
     /// Bytes of the body, where the peer says how many there are.
     pub length: Option<u64>,
+    /// The header `Retry-After`, where there is one: seconds, or a date.
+    pub retry_after: Option<String>,
     caller: Arc<Caller>,
     idle: Option<Idle>,
     body: Incoming,
@@ -40,9 +43,22 @@ impl Reply {
         begun: Instant,
         patience: Duration,
     ) -> Self {
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.map(str::to_owned);
         let (status, body) = (response.status().as_u16(), response.into_body());
         let (length, part) = (body.size_hint().exact(), Bytes::new());
-        Self { status, length, caller, idle: Some(idle), body, part, begun, patience, received: 0 }
+        Self {
+            status,
+            length,
+            retry_after,
+            caller,
+            idle: Some(idle),
+            body,
+            part,
+            begun,
+            patience,
+            received: 0,
+        }
     }
 
     /// Reads the body to its end.

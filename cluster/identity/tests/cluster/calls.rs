@@ -163,7 +163,7 @@ pub(crate) fn send(
     config: &Arc<ClientConfig>,
     patience: Duration,
 ) -> Result<Answer, CallError> {
-    let place = Place::Tls { address: address.to_owned(), config: Arc::clone(config), name: TLS_NAME };
+    let place = Place::Tls { address: address.to_owned(), config: Arc::clone(config), name: TLS_NAME.into() };
     Arc::new(Caller::new(place)).send(call, patience, Repeat::Refused)
 }
 

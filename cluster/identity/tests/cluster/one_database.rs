@@ -81,7 +81,7 @@ fn a_controller_that_says_nothing_is_left_in_time() {
     let authority = Authority::open_or_create(&folder.path().join("a"), Lifetimes::default(), now()).unwrap();
     let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
     let config = Arc::new(fingerprint_config(authority.fingerprint(), time).unwrap());
-    let place = Place::Tls { address: place, config, name: TLS_NAME };
+    let place = Place::Tls { address: place, config, name: TLS_NAME.into() };
     let caller = Arc::new(Caller::new(place).connecting_within(Duration::from_millis(200)));
     let call = Call::get("/v1/runs");
     // Long before the answer would be given up.

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidemill_operators::api::{GroundTruth, OperatorError, Sink};
+use tidemill_operators::api::{DeadLetter, GroundTruth, OperatorError, Sink};
 use tidemill_operators::ground_truth::Score;
 use tidemill_operators::record;
 use tidemill_spec::publication::Publication;
@@ -157,8 +157,15 @@ impl SinkCell {
         self.sink.rollback()
     }
 
-    fn commit(&mut self, epoch: Epoch, metrics: &SinkMetrics) -> Result<(), OperatorError> {
+    /// Returns the rows that the sink could not deliver.
+    fn commit(
+        &mut self,
+        epoch: Epoch,
+        metrics: &SinkMetrics,
+    ) -> Result<Vec<(Epoch, DeadLetter)>, OperatorError> {
         self.sink.commit(epoch)?;
+        let letters = self.sink.take_dead_letters();
+        self.staged_rows = self.staged_rows.saturating_sub(letters.len() as u64);
         self.committed = epoch;
         self.rows += std::mem::take(&mut self.staged_rows);
         self.mark()?;
@@ -166,7 +173,7 @@ impl SinkCell {
         self.tell_score(metrics);
         metrics.committed.store(self.rows, Ordering::Relaxed);
         metrics.closed.store(self.sink.is_closed(), Ordering::Release);
-        Ok(())
+        Ok(letters)
     }
 
     fn tell_score(&self, metrics: &SinkMetrics) {
@@ -298,6 +305,7 @@ impl SinkNode {
 
     fn write_before(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
         let mut cell = lock(&self.cell);
+        let mut letters = Vec::new();
         while let Some(first) = self.pending.first_entry() {
             let of = *first.key();
             if epoch != CLOSED && of >= epoch {
@@ -313,12 +321,15 @@ impl SinkNode {
             }
             // A checkpoint may be of any epoch.
             if cell.marks.is_some() && self.pending.first_key_value().is_some_and(|(next, _)| *next < epoch) {
-                cell.commit(of + 1, &self.metrics)?;
+                letters.append(&mut cell.commit(of + 1, &self.metrics)?);
             }
         }
         let sink = &self.stage.operator;
         self.slot.reach(Point::Committing { sink, epoch });
-        cell.commit(epoch, &self.metrics)?;
+        letters.append(&mut cell.commit(epoch, &self.metrics)?);
+        for (of, letter) in letters {
+            self.stage.dead_letter(&self.slot, of, letter);
+        }
         self.slot.reach(Point::Committed { sink, epoch });
         self.committed = epoch;
         let now = self.slot.now();

@@ -116,7 +116,11 @@ impl SourceNode {
         let emitted_before = slot.epochs.emitted(&stage.instance);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
         let processor = Arc::clone(&stage.metrics.processor);
-        let live = (settings.bound.live && settings.replay.is_none()).then(|| Live::new(&settings.schedule));
+        let rereads = settings.bound.rereads;
+        let live = (settings.bound.live && settings.replay.is_none()).then(|| {
+            let again = (rereads && cut.is_some()).then(|| slot.epochs.begun_after(&stage.instance, epoch));
+            Live::new(&settings.schedule, again.map(|begun| (begun, emitted_before)))
+        });
         let is_stream = settings.bound.is_stream() && live.is_none();
         let is_clocked = is_stream && settings.seat.is_none() && settings.replay.is_none();
         let clocked = is_clocked.then(|| {
@@ -134,10 +138,12 @@ impl SourceNode {
         }
         let reader =
             Reader::start(&settings.bound, (cut.as_ref(), name), notifier, processor, &settings.readers);
+        let behind =
+            cut.as_ref().filter(|_| live.is_some() && rereads).map(|cut| (cut.position.clone(), cut.skip));
         let (sequence, newest, watermark) =
             cut.map_or((0, EventTime::MIN, EventTime::MIN), |cut| (cut.sequence, cut.newest, cut.watermark));
         // What an earlier incarnation emitted does not come again: other records have other numbers.
-        let sequence = if live.is_some() { sequence.max(emitted_before) } else { sequence };
+        let sequence = if live.is_some() && !rereads { sequence.max(emitted_before) } else { sequence };
         if watermark > EventTime::MIN {
             track.record(WatermarkStep { epoch, watermark });
         }
@@ -149,7 +155,7 @@ impl SourceNode {
             reader,
             chunk: None,
             taken: 0,
-            behind: None,
+            behind,
             sequence,
             newest,
             watermark,
@@ -513,7 +519,10 @@ impl SourceNode {
         let mut last = first;
         let mut bytes = 0;
         let cut = self.cut((&chunk.position, self.taken));
-        let next_begun = self.clocked.as_ref().map_or(u64::MAX, Clocked::next_begun);
+        let next_begun = match (&self.clocked, &self.live) {
+            (Some(clocked), _) => clocked.next_begun(),
+            (None, live) => live.as_ref().map_or(u64::MAX, Live::next_begun),
+        };
         // Looked up under a lock, so once for all records.
         let known_end = self.known_end();
         while last < chunk.records {
@@ -522,8 +531,8 @@ impl SourceNode {
             let belongs = match replay_limit {
                 Some(limit) => sequence < limit,
                 None if self.settings.seat.is_some() => sequence < self.known,
-                None if self.live.is_some() => true,
                 None if sequence >= next_begun => false,
+                None if self.live.is_some() => true,
                 None => self.epoch_of(sequence, in_epoch) == self.epoch,
             };
             if last > first

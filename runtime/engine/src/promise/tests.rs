@@ -18,6 +18,7 @@ fn source(id: &str) -> BoundSource {
         out_of_order_microseconds: 0,
         live: false,
         waits_for_all: false,
+        rereads: false,
         has_event_times: false,
         at_one_time: 1,
         stream: None,
@@ -57,6 +58,10 @@ fn live(id: &str) -> BoundSource {
     BoundSource { live: true, ..source(id) }
 }
 
+fn growing(id: &str) -> BoundSource {
+    BoundSource { rereads: true, ..live(id) }
+}
+
 fn sink(id: &str, durable: bool) -> BoundSink {
     let make: MakeSink = Arc::new(|| Err(OperatorError::new("nothing is written here")));
     let again: MakeDurableSink = Arc::new(|_| Err(OperatorError::new("nothing is written here")));
@@ -68,6 +73,7 @@ fn sink(id: &str, durable: bool) -> BoundSink {
         files: Vec::new(),
         is_standard_output: !durable,
         answers: None,
+        repeats: false,
         make,
         durable: durable.then_some(again),
     }
@@ -123,6 +129,8 @@ fn one_source_one_sink() {
             &format!("at most once: {is_live}"),
             &format!("at most once within this process: {is_live}"),
         ),
+        (growing("s"), true, "exactly once", here),
+        (growing("s"), false, stdout, here),
     ];
     for (source, durable, with_state, without) in table {
         let program = program(vec![source.clone()], LINE, vec![sink("out", *durable)]);
@@ -171,4 +179,13 @@ fn what_is_dropped_for_freshness_does_not_come() {
         told(&program, true),
         ["out: at most once: from `s` to `f` records are dropped for freshness"]
     );
+}
+
+#[test]
+fn a_file_that_grows_comes_again_if_its_worker_alone_is_lost() {
+    let mut program = program(vec![growing("s")], LINE, vec![sink("out", true)]);
+    program.plan.stages[0].worker = "there".into();
+    let again = "source `s` ends its epochs by the clock: if its worker alone is lost, records since the checkpoint come again";
+    assert_eq!(told(&program, true), [format!("out: at least once: {again}")]);
+    assert_eq!(told(&program, false), ["out: exactly once within this process"]);
 }

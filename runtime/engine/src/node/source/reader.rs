@@ -131,8 +131,8 @@ struct Ahead {
     messages: VecDeque<Message>,
     /// Waits here while enough is read ahead, without occupying a thread.
     parked: Option<Box<Reading>>,
-    /// Watermark that the source stated while nothing came.
-    stated: Option<EventTime>,
+    /// Watermark that the source stated while nothing came, and its position then.
+    stated: Option<(EventTime, SourcePosition)>,
 }
 
 #[derive(Default)]
@@ -174,6 +174,10 @@ impl Reading {
                 let mut source = (self.make)()?;
                 if let Some(position) = self.position.take() {
                     source.seek(&position)?;
+                    if self.is_live && source.position() != position {
+                        // What was there is gone, and so nothing of it is left out.
+                        self.skip = 0;
+                    }
                 }
                 if let (Some(reader), Some(journal)) = (self.marked.take(), source.journal()) {
                     self.marks = Some(Marks::of(journal, &reader).map_err(OperatorError::new)?);
@@ -186,10 +190,14 @@ impl Reading {
             SourceRead::Rows { payload, times, dead_letters, offsets } => {
                 Chunk::new(position, payload, times, dead_letters, offsets)
             }
-            // Of a source that says nothing by it, silence is no record either: it would take a number.
-            SourceRead::Idle { watermark } if self.is_live || watermark == EventTime::MIN => {
+            SourceRead::Idle { watermark } if self.is_live => {
+                self.state(watermark, source.position());
                 self.source = Some(source);
-                self.state(watermark);
+                return Ok(None);
+            }
+            // It states nothing, so it is no record: it would take a number.
+            SourceRead::Idle { watermark: EventTime::MIN } => {
+                self.source = Some(source);
                 return Ok(None);
             }
             SourceRead::Idle { watermark } => Chunk::of_statement(position, watermark),
@@ -210,10 +218,11 @@ impl Reading {
 
 impl Reading {
     /// Passes on a watermark of the source. Nobody waits for it: a live source is asked each tick.
-    fn state(&self, watermark: EventTime) {
+    fn state(&self, watermark: EventTime, position: SourcePosition) {
         let Some(feed) = self.feed.upgrade() else { return };
         let stated = &mut feed.lock().stated;
-        *stated = (*stated).max(Some(watermark));
+        let watermark = stated.take().map_or(watermark, |(before, _)| before.max(watermark));
+        *stated = Some((watermark, position));
     }
 }
 
@@ -293,7 +302,7 @@ impl Reader {
             source: None,
             marked: marked.map(str::to_owned),
             marks: None,
-            skip: cut.filter(|_| !source.live).map_or(0, |cut| cut.skip),
+            skip: cut.filter(|_| !source.live || source.rereads).map_or(0, |cut| cut.skip),
             is_live: source.live,
             ahead: if source.live { LIVE_CHUNKS_AHEAD } else { CHUNKS_AHEAD },
             notifier: notifier.clone(),
@@ -311,8 +320,8 @@ impl Reader {
         self.has_times
     }
 
-    /// The watermark that the source stated since the last call, if no chunk waits.
-    pub(super) fn stated(&mut self) -> Option<EventTime> {
+    /// The watermark that the source stated since the last call, and its position then, if no chunk waits.
+    pub(super) fn stated(&mut self) -> Option<(EventTime, SourcePosition)> {
         let mut ahead = self.feed.lock();
         ahead.stated.take().filter(|_| ahead.messages.is_empty())
     }

@@ -93,6 +93,7 @@ pub(crate) fn rows_source(
         out_of_order_microseconds: bound.unwrap_or(0),
         live: false,
         waits_for_all: false,
+        rereads: false,
         has_event_times: bound.is_some(),
         at_one_time: 1,
         stream: None,
@@ -443,6 +444,7 @@ pub(crate) fn sink_that_publishes(
         files: vec![],
         is_standard_output: false,
         answers: None,
+        repeats: false,
         make: {
             let make = Arc::clone(&make);
             Arc::new(move || make(None))
