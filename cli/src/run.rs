@@ -232,10 +232,9 @@ fn start_and_watch(
             move || metrics::text([Box::new(RunsCollector(observed.clone())) as Box<dyn metrics::Collector>]);
         port.serve(text, move || vec![locked(&of_figures).figures("", &at)])?;
     }
-    let is_live = program.sources.values().any(|source| source.feeds.is_some());
-    let control = is_live.then(|| RunControl::listen(&prepared.workflow.name.value, observer.clone()));
-    if let Some(Err(error)) = &control {
-        terminal.warning(&format!("`tidemill source` cannot reach this run: {error}"));
+    let control = RunControl::listen(&prepared.workflow.name.value, observer.clone());
+    if let Err(error) = &control {
+        terminal.warning(&format!("`tidemill source` and `tidemill tap` cannot reach this run: {error}"));
     }
     let line = ProgressLine::new(*terminal, Expected::later(program, arguments.records, arguments.duration));
     let ends = Ends { interrupt, letters: arguments.max_dead_letters, terminal };

@@ -84,6 +84,7 @@ mod slow_streams;
 mod states;
 mod storage;
 mod streams;
+mod taps;
 mod traces;
 mod vehicle_plans;
 mod vehicle_restarts;
