@@ -72,6 +72,7 @@ mod python;
 mod python_ends;
 mod random_damage;
 mod rates;
+mod recordings;
 mod reference;
 mod reports;
 mod resumed;
