@@ -3,7 +3,7 @@
 //! | question | module |
 //! |---|---|
 //! | which model does an operator run? | [`choice`], [`default_plan`] |
-//! | what does the engine run? | [`preparation`], [`sent`], [`run_options`], [`open_files`], [`letters`], [`state`], [`tally`], [`epoch_file`], [`output_file`] |
+//! | what does the engine run? | [`preparation`], [`sent`], [`run_options`], [`open_files`], [`letters`], [`state`], [`tally`], [`epoch_file`], [`recording`], [`output_file`] |
 //! | how do its workers run in processes of their own, and read streams? | [`processes`], [`streams`] |
 //! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`measured`], [`delivery`], [`publication`] |
 //! | what is there to plan, and what is a plan expected to do? | [`planning`], [`planned`], [`service_level`], [`highs`], [`expectation`], [`waits`], [`relaxation`], [`weak_figures`] |
@@ -75,6 +75,7 @@ pub mod planning;
 pub mod preparation;
 pub mod processes;
 pub mod publication;
+pub mod recording;
 pub mod relaxation;
 pub mod resumption;
 pub mod run_control;

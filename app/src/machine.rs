@@ -72,11 +72,22 @@ pub fn now() -> String {
     date(std::time::SystemTime::now())
 }
 
+/// Microseconds from 1970 to 1990.
+const YEAR_1990: i64 = 631_152_000_000_000;
+
 /// Formats an event time in microseconds since 1970 as a date, as [`now`] does.
 pub fn event_date(microseconds: i64) -> String {
     match chrono::DateTime::from_timestamp_micros(microseconds) {
         Some(time) => time.format("%Y-%m-%d %H:%M:%S UTC").to_string(),
         None => format!("{microseconds} us"),
+    }
+}
+
+/// Formats an event time as a moment of the day, with its date; times before 1990 are numbers from 0 on, in seconds.
+pub fn event_moment(microseconds: i64) -> String {
+    match chrono::DateTime::from_timestamp_micros(microseconds).filter(|_| microseconds >= YEAR_1990) {
+        Some(time) => time.format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
+        None => format!("{:.3} s", microseconds as f64 / 1e6),
     }
 }
 
@@ -93,6 +104,8 @@ mod tests {
         // date -u -d @951782400
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(951_782_400);
         assert_eq!(date(time), "2000-02-29 00:00:00 UTC");
+        assert_eq!(event_moment(951_782_400_120_000), "2000-02-29 00:00:00.120");
+        assert_eq!(event_moment(1_500_000), "1.500 s");
     }
 
     #[test]

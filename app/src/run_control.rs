@@ -1,14 +1,17 @@
-//! Control of a run from another program of the same user: shows the feeds of its live sources and changes them.
+//! Control of a run from another program of the same user: shows the feeds of its live sources and changes them, and
+//! [shows records](taps).
 //!
 //! A run listens at an abstract Unix socket, `tidemill/run/PID`: it has no file, so nothing is left behind when the run is
 //! killed, and the kernel names the user at the other end. A question and its answer are a line of JSON each.
+pub mod taps;
+
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tidemill_engine::{FeedTable, Observer};
@@ -31,6 +34,8 @@ enum Question {
     Feeds,
     /// A change of the feeds of a source.
     Order { source: String, order: FeedOrder },
+    /// The records that pass a source or an operator, until one side ends.
+    Tap { edge: String },
 }
 
 /// A run on this machine.
@@ -42,32 +47,50 @@ pub struct LocalRun {
     pub workflow: String,
     /// The feeds of its live sources.
     pub feeds: FeedTable,
+    /// Its sources and operators.
+    #[serde(default)]
+    pub edges: Vec<String>,
 }
 
-type Answer = Result<LocalRun, String>;
+type Answer<T> = Result<T, String>;
 
 /// The socket of a run; ends when it is dropped.
 pub struct RunControl {
     name: String,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    taps: TapThreads,
 }
 
+/// The threads of the taps.
+type TapThreads = Arc<Mutex<Vec<JoinHandle<()>>>>;
+
 impl RunControl {
+    fn name_of(process: u32) -> String {
+        format!("{PREFIX}{process}")
+    }
+
     /// Listens for the questions about a run.
     ///
     /// # Errors
     /// The socket cannot be opened.
     pub fn listen(workflow: &str, observer: Observer) -> io::Result<Self> {
         let process = std::process::id();
-        let name = format!("{PREFIX}{process}");
+        let name = Self::name_of(process);
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let (over, workflow) = (Arc::clone(&is_over), workflow.to_owned());
+        let taps = TapThreads::default();
+        let run = Served {
+            process,
+            workflow: workflow.to_owned(),
+            observer,
+            is_over: Arc::clone(&is_over),
+            taps: Arc::clone(&taps),
+        };
         let serve = move || {
             loop {
                 let accepted = listener.accept();
-                if over.load(Ordering::Acquire) {
+                if run.is_over.load(Ordering::Acquire) {
                     return;
                 }
                 let Ok((stream, _)) = accepted else {
@@ -75,13 +98,13 @@ impl RunControl {
                     std::thread::sleep(AFTER_ERROR);
                     continue;
                 };
-                if let Err(error) = answer(&stream, process, &workflow, &observer) {
+                if let Err(error) = run.answer(stream) {
                     tracing::debug!("a question about the run was not answered: {error}");
                 }
             }
         };
         let thread = std::thread::Builder::new().name("run-control".into()).spawn(serve)?;
-        Ok(Self { name, is_over, thread: Some(thread) })
+        Ok(Self { name, is_over, thread: Some(thread), taps })
     }
 }
 
@@ -93,6 +116,9 @@ impl Drop for RunControl {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        // They tell the last records and that the run is over.
+        let taps = std::mem::take(&mut *self.taps.lock().unwrap_or_else(PoisonError::into_inner));
+        taps.into_iter().for_each(|tap| drop(tap.join()));
     }
 }
 
@@ -123,18 +149,57 @@ fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-fn answer(stream: &UnixStream, process: u32, workflow: &str, observer: &Observer) -> io::Result<()> {
-    if !is_trusted(stream)? {
-        return Err(io::Error::new(ErrorKind::PermissionDenied, "it came from another user"));
+/// A run as others see it.
+struct Served {
+    process: u32,
+    workflow: String,
+    observer: Observer,
+    is_over: Arc<AtomicBool>,
+    taps: TapThreads,
+}
+
+impl Served {
+    fn answer(&self, stream: UnixStream) -> io::Result<()> {
+        if !is_trusted(&stream)? {
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "it came from another user"));
+        }
+        limited(&stream)?;
+        let changed = match serde_json::from_str(&line_of(&stream)?)? {
+            Question::Feeds => Ok(()),
+            Question::Order { source, order } => self.observer.order_feeds(&source, &order),
+            Question::Tap { edge } => return self.tap(stream, &edge),
+        };
+        let now = || LocalRun {
+            process: self.process,
+            workflow: self.workflow.clone(),
+            feeds: self.observer.feeds(),
+            edges: self.observer.edges(),
+        };
+        say(&stream, &changed.map(|()| now()))
     }
-    limited(stream)?;
-    let question: Question = serde_json::from_str(&line_of(stream)?)?;
-    let changed = match question {
-        Question::Feeds => Ok(()),
-        Question::Order { source, order } => observer.order_feeds(&source, &order),
-    };
-    let now = || LocalRun { process, workflow: workflow.to_owned(), feeds: observer.feeds() };
-    say(stream, &changed.map(|()| now()))
+
+    fn tap(&self, stream: UnixStream, edge: &str) -> io::Result<()> {
+        let tap = match self.observer.tap(edge) {
+            Ok(tap) => tap,
+            Err(error) => return say(&stream, &Answer::<taps::Begun>::Err(error.to_string())),
+        };
+        let begun = taps::Begun {
+            process: self.process,
+            workflow: self.workflow.clone(),
+            stream: tap.stream().clone(),
+        };
+        say(&stream, &Answer::Ok(begun))?;
+        let is_over = Arc::clone(&self.is_over);
+        let serve = move || {
+            if let Err(error) = taps::serve(&stream, &tap, &is_over) {
+                tracing::debug!("a tap has ended: {error}");
+            }
+        };
+        let mut threads = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(std::thread::Builder::new().name("tap".into()).spawn(serve)?);
+        Ok(())
+    }
 }
 
 /// Returns the processes of runs on this machine that can be asked, of all users.
@@ -152,8 +217,8 @@ pub fn processes() -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-fn ask(process: u32, question: &Question) -> io::Result<Answer> {
-    let stream = connect(&format!("{PREFIX}{process}"))?;
+fn ask(process: u32, question: &Question) -> io::Result<Answer<LocalRun>> {
+    let stream = connect(&RunControl::name_of(process))?;
     if !is_trusted(&stream)? {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user"));
     }
@@ -175,6 +240,6 @@ pub fn runs() -> io::Result<Vec<LocalRun>> {
 ///
 /// # Errors
 /// The run does not answer, or rejects the order: the inner error says why.
-pub fn order(process: u32, source: &str, order: &FeedOrder) -> io::Result<Answer> {
+pub fn order(process: u32, source: &str, order: &FeedOrder) -> io::Result<Answer<LocalRun>> {
     ask(process, &Question::Order { source: source.to_owned(), order: order.clone() })
 }

@@ -47,8 +47,10 @@ mod state;
 
 pub(crate) use source::{FeedArguments, FeedsOf, SourceVerb};
 pub(crate) use state::{StateDiffArguments, StateResetArguments, StateShowArguments, StateVerb};
+pub(crate) use tap::{PictureForm, TapArguments};
 pub(crate) use test::TestArguments;
 
+mod tap;
 mod test;
 mod traces;
 
@@ -147,6 +149,8 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: SourceVerb,
     },
+    /// Show the records that pass a source or an operator of a running workflow, pictures too.
+    Tap(TapArguments),
     /// Show the state of a run (`run --state`), compare it with a workflow, or reset it.
     State {
         /// The verb.

@@ -48,6 +48,7 @@ mod source;
 mod state;
 mod status_line;
 mod table;
+mod tap;
 mod templates;
 mod terminal;
 mod test;
@@ -85,6 +86,7 @@ pub fn main() -> ! {
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),
         Verb::Source { verb } => source::source(&verb, &terminal),
+        Verb::Tap(arguments) => tap::tap(&arguments, &terminal),
         Verb::State { verb } => state::state(&verb, &terminal),
         #[cfg(feature = "cluster")]
         Verb::Cluster(verb) => cluster::verb(&verb, &terminal),

@@ -5,11 +5,13 @@
 //! | workers are processes of their own | `processes` |
 //! | what an earlier run left is taken up | `keeping` |
 //! | what is written beside the results is opened | `outputs` |
+//! | sources are recorded, or read from a recording | `recording` |
 //! | the run is watched until its end | `watching` |
 //! | what a user must not miss is said | `warnings` |
 mod keeping;
 mod outputs;
 pub(crate) mod processes;
+mod recording;
 mod warnings;
 mod watching;
 
@@ -42,6 +44,7 @@ use tidemill_app::open_files;
 use tidemill_app::otlp::Exporter;
 use tidemill_app::preparation::{PlanFrom, Prepared, prepare_here, streams};
 use tidemill_app::processes::secret_number;
+use tidemill_app::recording::Recording;
 use tidemill_app::run_control::RunControl;
 use tidemill_app::run_figures::RunPlace;
 use tidemill_app::run_options::run_options;
@@ -54,7 +57,10 @@ use watching::{Ends, Watchers, locked, watch};
 /// The program of a run; one that continues from a state has the models that it had, unless changes are accepted.
 fn prepared(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Prepared> {
     let (workflow, plan) = (&arguments.workflow, arguments.plan.as_deref());
-    let has_no_state = arguments.emulate || arguments.replay.is_some() || arguments.epoch_log.is_some();
+    let has_no_state = arguments.emulate
+        || arguments.replay.is_some()
+        || arguments.epoch_log.is_some()
+        || arguments.record.is_some();
     let otherwise = match has_no_state || arguments.accept_changes {
         true => PlanFrom::Settings(&arguments.set),
         false => PlanFrom::Continued(&arguments.set, arguments.state.as_ref()),
@@ -71,8 +77,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let (slo, rate_of) = levels::settle(&mut prepared, arguments.rate, terminal);
     keeping::check(arguments, &prepared)?;
     processes::check(arguments, &prepared)?;
+    let mut recording = recording::begin(arguments, &prepared)?;
     let mut outputs = Outputs::open(arguments, &prepared)?;
-    announce(&prepared, terminal);
+    announce(&prepared, recording::replayed(arguments).is_some(), terminal);
+    let logs = outputs.replay.as_ref();
+    recording::take_part(arguments, recording.as_mut(), logs, &mut prepared, terminal)?;
     let emulation = arguments.emulation();
     let emulated =
         arguments.emulate.then(|| Emulated::prepare(&emulation, &mut prepared, terminal)).transpose()?;
@@ -120,7 +129,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         &prepared,
         options,
         Levels { slo, rate_of },
-        (metrics, exporter.as_ref()),
+        (metrics, exporter.as_ref(), recording.as_mut()),
         &interrupt,
         terminal,
     )?;
@@ -134,8 +143,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let account = emulated.as_ref().zip(judgement.comparison.as_ref());
     let account = account.map(|(emulated, comparison)| Account::of(emulated, comparison));
     let judged = (&judgement, account.as_ref());
-    let unwritten =
+    let mut unwritten =
         tell(&ran, judged, arguments, &prepared, outputs, (interrupted, begun, left.as_ref()), terminal)?;
+    unwritten.extend(recording.and_then(|recording| recording::finish(recording, arguments, terminal)));
     warnings::warn(&judgement, account.as_ref(), &ran.report, &prepared, terminal);
     let failure = ran.failure.as_ref();
     let failure = failure.map(|error| anyhow::Error::from(failed(error, &prepared.workflow)));
@@ -159,11 +169,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
 }
 
 /// Says which models run, and which sources are read until they end.
-fn announce(prepared: &Prepared, terminal: &Terminal) {
+fn announce(prepared: &Prepared, is_replayed: bool, terminal: &Terminal) {
     for line in &prepared.models {
         terminal.note(&line.to_string());
     }
-    for stream in streams(&prepared.program.sources) {
+    for stream in streams(&prepared.program.sources).filter(|_| !is_replayed) {
         terminal.note(&format!("{stream} until its end"));
     }
 }
@@ -203,7 +213,7 @@ fn start_and_watch(
     prepared: &Prepared,
     options: RunOptions,
     levels: Levels,
-    (metrics, exporter): (Option<MetricsPort>, Option<&Exporter>),
+    (metrics, exporter, recording): (Option<MetricsPort>, Option<&Exporter>, Option<&mut Recording>),
     interrupt: &Interrupt,
     terminal: &Terminal,
 ) -> anyhow::Result<Ran> {
@@ -213,6 +223,7 @@ fn start_and_watch(
     let run =
         Run::start(program.clone(), options).map_err(|error| not_started(&error, &prepared.workflow))?;
     interrupt.ends(run.stopper());
+    let mut recording = recording::Watch::new(recording);
     // Loading the models was before the run.
     let before = Usage::look().processor_seconds;
     let observer = run.observer();
@@ -232,14 +243,16 @@ fn start_and_watch(
             move || metrics::text([Box::new(RunsCollector(observed.clone())) as Box<dyn metrics::Collector>]);
         port.serve(text, move || vec![locked(&of_figures).figures("", &at)])?;
     }
-    let is_live = program.sources.values().any(|source| source.feeds.is_some());
-    let control = is_live.then(|| RunControl::listen(&prepared.workflow.name.value, observer.clone()));
-    if let Some(Err(error)) = &control {
-        terminal.warning(&format!("`tidemill source` cannot reach this run: {error}"));
+    let control = RunControl::listen(&prepared.workflow.name.value, observer.clone());
+    if let Err(error) = &control {
+        terminal.warning(&format!("`tidemill source` and `tidemill tap` cannot reach this run: {error}"));
     }
     let line = ProgressLine::new(*terminal, Expected::later(program, arguments.records, arguments.duration));
     let ends = Ends { interrupt, letters: arguments.max_dead_letters, terminal };
-    let ended = watch(&run, &ends, line, |is_last| watchers.look(&observer, is_last));
+    let ended = watch(&run, &ends, line, |is_last| {
+        watchers.look(&observer, is_last);
+        recording.look(&run, terminal);
+    });
     let (report, failure) = match ended {
         Ok(report) => (report, None),
         Err(error) => (run.report(), Some(error)),

@@ -74,11 +74,11 @@ fn unavailable(process: u32, error: &std::io::Error) -> Failure {
 }
 
 /// Returns the runs of this machine, or the one that was named.
-fn here(choice: &FeedsOf) -> anyhow::Result<Vec<LocalRun>> {
+pub(crate) fn here(process: Option<u32>) -> anyhow::Result<Vec<LocalRun>> {
     let runs = run_control::runs().map_err(|error| {
         Failure::new(Kind::Unavailable, format!("cannot list the runs of this machine: {error}"))
     })?;
-    let Some(process) = choice.process else { return Ok(runs) };
+    let Some(process) = process else { return Ok(runs) };
     let run = runs.into_iter().find(|run| run.process == process);
     Ok(vec![run.ok_or_else(|| unavailable(process, &std::io::ErrorKind::NotFound.into()))?])
 }
@@ -89,7 +89,7 @@ fn list(choice: &FeedsOf, output: OutputForm, terminal: &Terminal) -> anyhow::Re
         let (workflow, feeds) = crate::cluster::feeds::feeds(&choice.of, run)?;
         return show(vec![Shown { run: run.clone(), workflow, feeds }], output, terminal);
     }
-    show(here(choice)?.into_iter().map(Shown::from).collect(), output, terminal)
+    show(here(choice.process)?.into_iter().map(Shown::from).collect(), output, terminal)
 }
 
 fn show(runs: Vec<Shown>, output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -151,7 +151,7 @@ fn row(run: &Shown, source: &str, feed: &FeedStatus) -> [String; 10] {
 
 /// Finds the one run of this machine that has the source.
 fn with_source(choice: &FeedsOf, source: &str) -> anyhow::Result<u32> {
-    let runs = here(choice)?;
+    let runs = here(choice.process)?;
     let mut with: Vec<&LocalRun> = runs.iter().filter(|run| run.feeds.contains_key(source)).collect();
     match (with.pop(), with.is_empty()) {
         (Some(run), true) => Ok(run.process),

@@ -26,7 +26,10 @@ const GROUPS: [(&str, &[Row]); 5] = [
         "Run and watch",
         &[
             (&["run"], ""),
-            (&["top", "source"], "Watch a run: rates, drops, bottleneck; list and change its cameras"),
+            (
+                &["top", "tap", "source"],
+                "Watch a run: rates, drops; show its records and pictures; list and change cameras",
+            ),
             (&["state"], ""),
         ],
     ),

@@ -8,8 +8,10 @@ use tidemill_app::choice::Setting;
 use tidemill_app::emulation::{EmulationOptions, RequestedDilation};
 use tidemill_app::letters::LetterLimit;
 use tidemill_app::levels::RateChoice;
+use tidemill_app::recording::LEAST;
+use tidemill_app::recording::replaying::Speed;
 use tidemill_app::state::place::StatePlace;
-use tidemill_spec::units::Rate;
+use tidemill_spec::units::{Bytes, Rate};
 
 /// `tidemill run`.
 #[derive(Debug, Args)]
@@ -24,6 +26,8 @@ use tidemill_spec::units::Rate;
                                                     as on the plan's machines and links
   tidemill run workflow.yaml --report report.html   write an HTML page about the run
   tidemill run workflow.yaml --require-slo --output json    for scripts: exit code 1 if an SLO is missed
+  tidemill run workflow.yaml --record monday        keep what the cameras give
+  tidemill run workflow.yaml --replay monday        run from that, without the cameras, with equal results
   tidemill run workflow.yaml --state state          continue where the same command ended, even after kill -9
   tidemill run workflow.yaml --max-dead-letters 1%    exit code 1 if more records than that are unusable
 
@@ -97,10 +101,26 @@ pub(crate) struct RunArguments {
     /// Write the epoch of each record to this file during the run, for `--replay`.
     #[arg(long, value_name = "FILE", help_heading = "More options")]
     pub(crate) epoch_log: Option<PathBuf>,
-    /// Repeat the epochs of a file that `--epoch-log` wrote. If that run failed or was interrupted, this one stops
-    /// after the last record of the file.
-    #[arg(long, value_name = "FILE", help_heading = "More options")]
+    /// Keep in this new folder what the sources give that cannot be read again (cameras, microphones, connections,
+    /// brokers, standard input), and the epoch of each record, for `--replay`. The run then processes each record that it
+    /// reads: cameras may drop frames, edges do not.
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["state", "emulate", "processes", "replay", "epoch_log"],
+        help_heading = "More options"
+    )]
+    pub(crate) record: Option<PathBuf>,
+    /// Largest size of the recording: the run ends there. Default: 10GiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_record_size, requires = "record", help_heading = "More options")]
+    pub(crate) record_size: Option<Bytes>,
+    /// Run from a folder that `--record` made, without cameras and connections; or repeat the epochs of a file that
+    /// `--epoch-log` wrote. If that run failed or was interrupted, this one stops after its last record.
+    #[arg(long, value_name = "DIR|FILE", help_heading = "More options")]
     pub(crate) replay: Option<PathBuf>,
+    /// Pace of the replay of a recording: `1` as recorded, `4` four times as fast, or `max`. Default: max.
+    #[arg(long, value_name = "FACTOR", requires = "replay", help_heading = "More options")]
+    pub(crate) speed: Option<Speed>,
     /// Keep the state of the run in this folder, or in a bucket (`s3://BUCKET/PREFIX`, with credentials in
     /// AWS_ACCESS_KEY_ID and so on): the same command then continues where this one ended, after Ctrl-C, a failure,
     /// kill -9 or a power cut. No row of the outputs is lost or doubled. Default: the setting of the workflow
@@ -121,7 +141,7 @@ pub(crate) struct RunArguments {
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
     /// Sources that the program feeds which starts this one, and sinks whose rows it takes: for the package in Python.
-    #[arg(long, value_name = "JSON", hide = true, conflicts_with_all = ["state", "processes", "replay", "epoch_log"])]
+    #[arg(long, value_name = "JSON", hide = true, conflicts_with_all = ["state", "processes", "replay", "epoch_log", "record"])]
     pub(crate) caller: Option<String>,
 }
 
@@ -164,6 +184,11 @@ pub(super) fn parse_rate(text: &str) -> Result<RateChoice, String> {
     is_value(text)?;
     let rate: Rate = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
     if rate.0 > 0.0 { Ok(RateChoice::PerSecond(rate.0)) } else { Err("a rate must be above 0".to_owned()) }
+}
+
+fn parse_record_size(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
+    if size >= LEAST { Ok(size) } else { Err(format!("a recording needs room for {LEAST} or more")) }
 }
 
 #[cfg(test)]

@@ -41,7 +41,10 @@ pub(super) enum Kept {
 /// # Errors
 /// A source cannot be read again.
 pub(super) fn check(arguments: &RunArguments, prepared: &Prepared) -> Result<(), Diagnostics> {
-    let leaves_it = arguments.emulate || arguments.replay.is_some() || arguments.epoch_log.is_some();
+    let leaves_it = arguments.emulate
+        || arguments.replay.is_some()
+        || arguments.epoch_log.is_some()
+        || arguments.record.is_some();
     match arguments.state.is_some() || (prepared.workflow.checkpoint.state.is_some() && !leaves_it) {
         true => check_sources(&prepared.workflow, &prepared.program.sources),
         false => Ok(()),
@@ -133,6 +136,7 @@ fn place(
         ("--emulate", arguments.emulate),
         ("--replay", arguments.replay.is_some()),
         ("--epoch-log", arguments.epoch_log.is_some()),
+        ("--record", arguments.record.is_some()),
     ];
     match options.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => {

@@ -94,6 +94,8 @@ pub struct Journal {
     /// Notified when there is more.
     grown: Condvar,
     ended: AtomicBool,
+    /// No stream follows: it is only read.
+    is_over: bool,
     held: AtomicBool,
     /// Locked while the beginning is written.
     keeping: Mutex<()>,
@@ -127,19 +129,7 @@ impl Journal {
             origin: found.origin,
             beginning: segments::read_beginning(folder)?,
         };
-        let journal = Self {
-            folder: folder.to_owned(),
-            owner,
-            size: size.max(LEAST_SIZE),
-            known: Mutex::new(known),
-            writer: Mutex::default(),
-            stream: Mutex::default(),
-            grown: Condvar::new(),
-            ended: AtomicBool::new(false),
-            held: AtomicBool::new(false),
-            keeping: Mutex::default(),
-            marks: Mutex::default(),
-        };
+        let journal = Self::of(folder, owner, size.max(LEAST_SIZE), known);
         if !found.torn.is_empty() {
             // They were taken from the stream by a process that was killed before it had written the whole record.
             // Until they are in their own segment they count in place.
@@ -147,6 +137,41 @@ impl Journal {
             lock(&journal.writer).active = Some(active);
         }
         Ok(Arc::new(journal))
+    }
+
+    /// Opens a journal to read it from its beginning to its end, where its stream ends. Nothing in the folder changes, so
+    /// several processes may do that at once.
+    ///
+    /// # Errors
+    /// It is damaged, of another owner or not whole, or the disk fails.
+    pub fn open_ended(folder: &Path, owner: u64) -> Result<Arc<Self>, JournalError> {
+        let (found, restored) = segments::examine(folder, owner)?;
+        let first = found.segments.first().map_or(0, |segment| segment.first);
+        if first > 0 || !restored.is_empty() {
+            return Err(JournalError::damaged(folder, "it does not begin at the beginning of its stream"));
+        }
+        // Bytes of an incomplete record were never read.
+        let known = Known { segments: found.segments, end: found.end, ..Known::default() };
+        let journal = Self { is_over: true, ..Self::of(folder, owner, 0, known) };
+        journal.ended.store(true, Ordering::Release);
+        Ok(Arc::new(journal))
+    }
+
+    fn of(folder: &Path, owner: u64, size: u64, known: Known) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            owner,
+            size,
+            known: Mutex::new(known),
+            writer: Mutex::default(),
+            stream: Mutex::default(),
+            grown: Condvar::new(),
+            ended: AtomicBool::new(false),
+            is_over: false,
+            held: AtomicBool::new(false),
+            keeping: Mutex::default(),
+            marks: Mutex::default(),
+        }
     }
 
     /// Continues the journal with a stream, where it has none yet. An incomplete line at the end of the journal is cut
@@ -176,7 +201,7 @@ impl Journal {
         may_begin_again: bool,
     ) -> Result<Option<CutLine>, JournalError> {
         let mut attached = lock(&self.stream);
-        if attached.is_some() {
+        if attached.is_some() || self.is_over {
             return Ok(None);
         }
         let stream = open().and_then(Stream::new).map_err(JournalError::Stream)?;
@@ -306,6 +331,9 @@ impl Journal {
     /// # Errors
     /// Reading the stream or writing the journal fails; no more is taken then.
     pub(crate) fn pull(&self, offset: u64) -> Result<bool, JournalError> {
+        if self.is_over {
+            return Ok(lock(&self.known).end > offset);
+        }
         let stream = lock(&self.stream).clone();
         let stream = stream.ok_or_else(|| JournalError::Stream(io::ErrorKind::NotConnected.into()))?;
         let mut writer = lock(&self.writer);
@@ -494,6 +522,9 @@ impl Journal {
     /// # Errors
     /// Errors of the disk.
     pub fn keep_beginning(&self, end: u64) -> Result<(), JournalError> {
+        if self.is_over {
+            return Ok(());
+        }
         let _alone = lock(&self.keeping);
         if self.known().beginning.is_some() {
             return Ok(());

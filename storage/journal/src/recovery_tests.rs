@@ -556,3 +556,34 @@ fn a_stream_that_begins_again_is_refused_and_nothing_of_it_is_taken() {
         producer.join().unwrap();
     }
 }
+
+#[test]
+fn a_journal_without_a_stream_is_read_to_its_end_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events");
+    let (reader, mut writer) = pipe();
+    let journal = open(&path);
+    journal.attach(|| Ok(reader)).unwrap();
+    writer.write_all(b"one\ntwo\n").unwrap();
+    read(&journal, &mut Cursor::default(), 8);
+    drop(journal);
+    let files = || {
+        let mut all: Vec<_> = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().path()).collect();
+        all.sort();
+        all.into_iter().map(|file| (std::fs::read(&file).unwrap(), file)).collect::<Vec<_>>()
+    };
+    let before = files();
+    for _ in 0..2 {
+        let journal = Journal::open_ended(&path, 1).unwrap();
+        let never = || Err(std::io::Error::other("no stream is opened"));
+        assert_eq!(journal.attach_any(never).unwrap(), None);
+        let mut cursor = Cursor::default();
+        assert_eq!(read(&journal, &mut cursor, 8), b"one\ntwo\n");
+        assert!(cursor.is_ready(&journal));
+        assert_eq!(cursor.read(&journal, &mut [0; 9]).unwrap(), 0, "it has ended");
+    }
+    assert!(matches!(Journal::open_ended(&path, 2), Err(JournalError::OfAnother { .. })));
+    assert_eq!(before, files());
+    std::fs::rename(path_of(&path, 0), path_of(&path, 8)).unwrap();
+    assert!(Journal::open_ended(&path, 1).is_err(), "its beginning is missing");
+}

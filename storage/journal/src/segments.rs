@@ -89,8 +89,17 @@ pub(crate) struct Recovered {
     pub(crate) torn: Vec<u8>,
 }
 
-/// Reads all segments; only complete records count.
+/// Reads all segments; only complete records count. Deletes those that a loss of power has restored.
 pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalError> {
+    let (recovered, restored) = examine(folder, owner)?;
+    for old in restored {
+        remove(&path_of(folder, old.first))?;
+    }
+    Ok(recovered)
+}
+
+/// Reads all segments and changes nothing; returns also those that were deleted and are there again.
+pub(crate) fn examine(folder: &Path, owner: u64) -> Result<(Recovered, Vec<Segment>), JournalError> {
     let mut recovered = Recovered::default();
     // In this order: a later segment is then in the list too.
     let last = read_last(folder)?;
@@ -128,10 +137,8 @@ pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalErr
         // Some were deleted, and a loss of power has restored the first ones.
         recovered.segments.clear();
     }
-    for old in listed.iter().filter(|old| !recovered.segments.contains(old)) {
-        remove(&path_of(folder, old.first))?;
-    }
-    Ok(recovered)
+    let restored = listed.into_iter().filter(|old| !recovered.segments.contains(old)).collect();
+    Ok((recovered, restored))
 }
 
 /// Deletes a file; a missing one is fine.

@@ -9,6 +9,7 @@ use super::{Amount, BatchSizes, ByReason, Latencies, Metric, MetricKind, count};
 use crate::clock::Nanoseconds;
 use crate::histogram::Histogram;
 use crate::processor::ProcessorTime;
+use crate::taps::Tapped;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tidemill_operators::track_truth::TrackMeasures;
@@ -71,6 +72,8 @@ counted! {
     here {
         /// Newest event time of a source's records in microseconds, plus 1; 0: none is known in this process.
         newest_time: AtomicI64;
+        /// Those who look at the records that leave the stage.
+        tapped: Tapped;
     }
     also {}
 }

@@ -14,10 +14,12 @@ use self::ledger::{Ledger, Taker};
 use crate::context::SlotContext;
 use crate::faults::Point;
 use crate::frame::{CLOSED, Epoch};
+use crate::metrics::StageMetrics;
 use crate::routing::Selector;
 use arrow_array::RecordBatch;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use timely::container::{Accountable, CapacityContainerBuilder, PushInto, SizableContainer};
 use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::generic::OutputBuilder;
@@ -118,9 +120,17 @@ pub(crate) struct Input<'scope> {
     pub(crate) taker: Option<Taker>,
 }
 
+/// What sees the output of a node on its way.
+#[derive(Default)]
+pub(crate) struct Outlet {
+    /// Counters of the output.
+    pub(crate) ledgers: Vec<Rc<RefCell<Ledger>>>,
+    /// Of the stage, with its taps; none: it is the node of a channel.
+    pub(crate) metrics: Option<Arc<StageMetrics>>,
+}
+
 /// Installs a node and returns its output and the handle that schedules it. Data of epochs before `resume_at` is known
-/// downstream already and is dropped: other stages of a restarted slot may repeat it. `ledgers`: counters of the node's
-/// output.
+/// downstream already and is dropped: other stages of a restarted slot may repeat it.
 pub(crate) fn install<'scope>(
     slot: &Rc<SlotContext>,
     scope: Scope<'scope, Epoch>,
@@ -128,7 +138,7 @@ pub(crate) fn install<'scope>(
     inputs: Vec<Input<'scope>>,
     resume_at: Epoch,
     node: Rc<RefCell<dyn Node>>,
-    ledgers: Vec<Rc<RefCell<Ledger>>>,
+    outlet: Outlet,
 ) -> (Rowstream<'scope>, Activator) {
     let mut builder = OperatorBuilder::new(name.to_owned(), scope);
     let activator = scope.activator_for(builder.operator_info().address);
@@ -188,7 +198,11 @@ pub(crate) fn install<'scope>(
                 for (epoch, batch) in emit.items.drain(..) {
                     let at = capability.delayed(&epoch);
                     records += batch.num_rows() as u64;
-                    ledgers.iter().for_each(|ledger| ledger.borrow_mut().given(epoch, batch.num_rows()));
+                    let ledgers = outlet.ledgers.iter();
+                    ledgers.for_each(|ledger| ledger.borrow_mut().given(epoch, batch.num_rows()));
+                    if let Some(metrics) = &outlet.metrics {
+                        metrics.tapped.pass(&batch);
+                    }
                     output.session_with_builder(&at).give_container(&mut Rows(Some(batch)));
                 }
                 drop(output);

@@ -19,7 +19,7 @@ use crate::node::source::{Schedule, SourceNode, SourceSettings};
 use crate::node::stand_in::{ANSWERS, StandInNode};
 use crate::node::stateful::{self, StatefulNode};
 use crate::node::stateless::StatelessNode;
-use crate::node::{Input, Node, Rowstream, install};
+use crate::node::{Input, Node, Outlet, Rowstream, install};
 use crate::routing::Selector;
 use crate::watermark::Track;
 use std::cell::RefCell;
@@ -138,8 +138,10 @@ impl Slot {
             let name = instance.context.instance.clone();
             let index = self.nodes.len();
             let (node, output) = self.build_node(&instance, input, freshness, index, at)?;
+            let outlet =
+                Outlet { ledgers: ledgers.from(at), metrics: Some(Arc::clone(&instance.context.metrics)) };
             let (stream, activator) =
-                install(&self.context, scope, &name, inputs, resume_at, Rc::clone(&node), ledgers.from(at));
+                install(&self.context, scope, &name, inputs, resume_at, Rc::clone(&node), outlet);
             self.nodes.push((node, activator));
             for out in &instance.outputs {
                 let channel = &self.start.channels[out.id];
@@ -172,8 +174,15 @@ impl Slot {
                     taker: out.shared_by.clone().and_then(|by| ledgers.taker(at, by)),
                 };
                 let (name, inputs) = (&channel.name, vec![input]);
-                let (_, activator) =
-                    install(&self.context, scope, name, inputs, resume_at, Rc::clone(&node), Vec::new());
+                let (_, activator) = install(
+                    &self.context,
+                    scope,
+                    name,
+                    inputs,
+                    resume_at,
+                    Rc::clone(&node),
+                    Outlet::default(),
+                );
                 self.nodes.push((node, activator));
                 self.egresses.insert(out.id, egress);
                 self.accounts[at].push(account);
@@ -226,7 +235,7 @@ impl Slot {
         )));
         let name = format!("into {}", instance.context.instance);
         let (stream, activator) =
-            install(&self.context, scope, &name, Vec::new(), 0, Rc::clone(&node), Vec::new());
+            install(&self.context, scope, &name, Vec::new(), 0, Rc::clone(&node), Outlet::default());
         self.nodes.push((node, activator));
         self.producers.push(Producer { node: index, feeds: at, backpressure, is_source: false });
         (stream, Track::meet(tracks))

@@ -31,4 +31,5 @@ mod restarts;
 mod routing;
 mod strangers;
 mod takeover;
+mod taps;
 mod traces;
