@@ -1,5 +1,5 @@
 //! A workflow as a service, end to end.
-use crate::command::{Place, command};
+use crate::command::{Place, command, tidemill};
 use crate::live::{end, interrupt, until};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -67,4 +67,42 @@ run: {{tick: 20ms, dead_letters: out/dead.jsonl}}
     let kept = place.read("out/kept.jsonl").lines().count();
     assert!(kept > 160, "{kept} rows\n{stdout}");
     assert!(TcpStream::connect(&address).is_err(), "the port is closed");
+}
+
+/// How many requests of its only source a run has received.
+fn received(process: u32) -> u64 {
+    let listed = tidemill(&["source", "ls", "--output", "json"]).expect(0).json();
+    let runs = listed["runs"].as_array().unwrap();
+    let run = runs.iter().find(|run| run["run"] == process.to_string());
+    run.map_or(0, |run| run["sources"]["requests"][0]["received"].as_u64().unwrap())
+}
+
+#[test]
+fn a_request_that_waits_at_the_end_is_told() {
+    let place = Place::empty("service-end");
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    place.write(
+        "workflow.yaml",
+        format!(
+            "version: 1
+name: service
+sources:
+  - {{id: requests, kind: http, options: {{listen: '{address}', columns: {{n: int64}}}}}}
+operators:
+  - {{id: none, kind: filter, input: requests, options: {{where: n < 0}}}}
+sinks:
+  - {{id: answers, kind: http, input: none, options: {{answers: requests}}}}
+run: {{tick: 30s}}
+"
+        ),
+    );
+    let child = command(&["run", &place.argument("workflow.yaml")]).spawn().unwrap();
+    until(|| TcpStream::connect(&address).is_ok());
+    // Its epoch lasts for half a minute.
+    let client = std::thread::spawn(move || ask(&address, "{\"n\": 1}").unwrap());
+    until(|| received(child.id()) == 1);
+    interrupt(&child);
+    let answer = client.join().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert_eq!(end(child).0, Some(130));
 }

@@ -510,6 +510,9 @@ pub trait Requests: Send + Sync {
     fn bury(&self, letter: &DeadLetter);
     /// A sink of this process, or of another one, gives the answers.
     fn expect_answers(&self);
+    /// The run does not read any further: there are no new requests, and those that wait are told. Returns when they have
+    /// their answers, or after a few seconds.
+    fn end_reading(&self);
 }
 
 /// Writes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).

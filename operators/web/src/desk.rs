@@ -4,6 +4,7 @@
 //! the sequence number of their first input, so a row finds its request through operators of any kind. When the sink has
 //! everything of an epoch, requests of that epoch without a row have none.
 use crate::content::Content;
+use crate::server::Port;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -73,6 +74,8 @@ pub struct Desk {
     id: String,
     state: Mutex<State>,
     ready: Condvar,
+    /// Where its requests come, while they are read.
+    port: Mutex<Option<Port>>,
 }
 
 type Desks = HashMap<(PathBuf, String), Weak<Desk>>;
@@ -96,6 +99,11 @@ impl Desk {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the port until the end of reading.
+    pub(crate) fn keep(&self, port: Port) {
+        *self.port.lock().unwrap_or_else(PoisonError::into_inner) = Some(port);
     }
 
     /// Takes requests from now on.
@@ -243,6 +251,11 @@ impl Requests for Desk {
 
     fn expect_answers(&self) {
         self.lock().answers = true;
+    }
+
+    fn end_reading(&self) {
+        let port = self.port.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(port); // closes the desk, and waits until the last answers are sent
     }
 }
 

@@ -5,7 +5,7 @@ use crate::server::{Port, Settings};
 use arrow_schema::SchemaRef;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_operators::api::{OperatorError, Source, SourcePosition, SourceRead};
+use tidemill_operators::api::{OperatorError, Requests, Source, SourcePosition, SourceRead};
 use tidemill_operators::record::EventTime;
 
 /// Silence after which the reader looks whether it is still needed.
@@ -16,8 +16,12 @@ pub(crate) struct Reader {
     form: Arc<Form>,
     schema: SchemaRef,
     is_last: bool,
-    /// Closes with the reader.
-    _port: Port,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.desk.end_reading();
+    }
 }
 
 impl Reader {
@@ -31,8 +35,9 @@ impl Reader {
             let help = "end the other program, or write another address";
             OperatorError::new(format!("cannot listen at `{}`: {error}: {help}", settings.listen))
         })?;
+        desk.keep(port);
         let (desk, form, schema) = (Arc::clone(desk), Arc::clone(form), Arc::clone(schema));
-        Ok(Self { desk, form, schema, is_last: false, _port: port })
+        Ok(Self { desk, form, schema, is_last: false })
     }
 }
 

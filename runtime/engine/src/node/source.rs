@@ -97,6 +97,15 @@ pub(crate) struct SourceNode {
     index: usize,
 }
 
+impl Drop for SourceNode {
+    fn drop(&mut self) {
+        // The process may end before the thread of the reader does.
+        if let Some(requests) = &self.settings.bound.requests {
+            requests.end_reading();
+        }
+    }
+}
+
 impl SourceNode {
     #[expect(clippy::too_many_arguments, reason = "the parts of one stage, each of another kind")]
     pub(crate) fn new(

@@ -133,6 +133,9 @@ fn a_source_that_is_cut_holds_up_nobody() {
     assert!(report.stages.iter().all(|stage| stage.drops.is_empty()), "{report:?}");
 }
 
+/// Stands for the end among the records.
+const ENDED: u64 = u64::MAX;
+
 /// The records before each epoch, as a source of requests learns them.
 #[derive(Default)]
 struct Begun(Mutex<Vec<u64>>);
@@ -149,6 +152,10 @@ impl Requests for Begun {
     fn bury(&self, _letter: &DeadLetter) {}
 
     fn expect_answers(&self) {}
+
+    fn end_reading(&self) {
+        self.begin_epoch(1 << 40, ENDED);
+    }
 }
 
 /// A source of requests counts those, so silence between them must not count as a record.
@@ -172,7 +179,8 @@ fn silence_that_states_nothing_is_no_record_of_a_stream() {
     stopped(&run, &clock);
     assert_eq!(lines(&collected), ["k=0", "k=1", "k=2"]);
     let begun = begun.0.lock().expect("not poisoned");
-    assert!(begun.contains(&2) && begun.iter().all(|records| *records <= 3), "{begun:?}");
+    let (ended, begun) = begun.split_last().expect("the end");
+    assert!(*ended == ENDED && begun.contains(&2) && begun.iter().all(|records| *records <= 3), "{begun:?}");
 }
 
 /// Without a statement of the source nothing is known about what it will send.
