@@ -263,11 +263,17 @@ i=head()
 b=struct.pack('<QQIIII',1,0,1,1,0,0)+bytes(16)+struct.pack('<IIQQQQQQQQ',2,0,1,0,0,0,1<<60,8,0,0)
 c.sendall(struct.pack('<IIQ',len(b),17,i)+b)
 head()";
-    let mut launch = launch(python, &folder, "", &stream, &stream);
-    launch.arguments = Some(vec!["-c".into(), program.into()]);
-    let fault = started(&launch).batch(&batch).err().unwrap();
-    let text = format!("{fault:?}");
-    assert!(text.contains("a buffer lies outside of the results"), "{text}");
+    let sparse = program
+        .replace("socket,struct", "os,socket,struct")
+        .replace("i=head()\n", "i=head(); os.ftruncate(int(sys.argv[3]),32<<40)\n")
+        .replace("1<<60,8", "4096,16<<40");
+    for program in [program.to_owned(), sparse] {
+        let mut launch = launch(python.clone(), &folder, "", &stream, &stream);
+        launch.arguments = Some(vec!["-c".into(), program]);
+        let fault = started(&launch).batch(&batch).err().unwrap();
+        let text = format!("{fault:?}");
+        assert!(text.contains("a buffer lies outside of the results"), "{text}");
+    }
 }
 
 /// Prints figures; run it alone: `cargo test -p tidemill-python figures -- --ignored --nocapture`.
