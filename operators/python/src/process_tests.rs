@@ -276,6 +276,31 @@ head()";
     }
 }
 
+/// Names of files that are no UTF-8 come as halves of surrogate pairs, and so into the texts of exceptions.
+#[test]
+fn an_error_whose_text_is_no_unicode_is_reported() {
+    let Some(python) = interpreter() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (stream, batch) = numbers(&[Some(1), Some(2)]);
+    let record = "def step(record):
+    if record['n'] == 1: raise ValueError('bad \\udcff name')
+    return record
+";
+    let mut process = started(&launch(python.clone(), &folder, record, &stream, &stream));
+    let given = process.batch(&batch).unwrap();
+    assert_eq!(given.origins.unwrap(), [1]);
+    let detail = &given.rejected[0].detail;
+    assert!(detail.starts_with("ValueError: bad \\udcff name\n"), "{detail}");
+    let whole = "import tidemill\ndef step(batch: tidemill.Batch): raise ValueError('bad \\udcff name')\n";
+    let fault =
+        started(&launch(python.clone(), &folder, whole, &stream, &stream)).batch(&batch).err().unwrap();
+    let is_told = |detail: &str| detail.starts_with("ValueError: bad \\udcff name\n");
+    assert!(matches!(&fault, Fault::Failed { detail, .. } if is_told(detail)), "{fault:?}");
+    let start = "raise ValueError('bad \\udcff name')\n";
+    let error = Process::start(&launch(python, &folder, start, &stream, &stream)).err().unwrap();
+    assert_eq!(error.message, "ValueError: bad \\udcff name");
+}
+
 /// Prints figures; run it alone: `cargo test -p tidemill-python figures -- --ignored --nocapture`.
 #[test]
 #[ignore = "long: make test-long"]
