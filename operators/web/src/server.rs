@@ -4,7 +4,7 @@
 //! |---|---|
 //! | its record has a row at the sink | 200, the row as JSON |
 //! | it has none: a filter or a join left it out | 404 |
-//! | it became a dead letter | 422, with reason and detail |
+//! | it became a dead letter | 422, with reason and the first line of the detail |
 //! | nobody answers requests of this source | 202, once the record waits for the run |
 //! | no row in time | 504 |
 //! | no JSON object with these columns, no picture or sound | 400, with line and column |
@@ -36,6 +36,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(3);
 const RETRY: HeaderValue = HeaderValue::from_static("1");
 /// The header with the key of a picture or sound.
 const KEY: &str = "x-key";
+/// Characters of the detail of a dead letter in an answer: the rest, such as paths of the code, is in the dead letter only.
+const DETAIL: usize = 200;
 /// Bytes of a key.
 const KEY_BYTES: usize = 1024;
 
@@ -215,7 +217,8 @@ impl Clerk {
             }
             Ok(Outcome::Rows(rows)) => Ok(reply(StatusCode::OK, list(&rows))),
             Ok(Outcome::Dead(reason, detail)) => {
-                Err(refuse(StatusCode::UNPROCESSABLE_ENTITY, &reason, &detail))
+                let line: String = detail.lines().next().unwrap_or_default().chars().take(DETAIL).collect();
+                Err(refuse(StatusCode::UNPROCESSABLE_ENTITY, &reason, &line))
             }
             Ok(Outcome::Ended) | Err(_) => Err(ended()),
         }

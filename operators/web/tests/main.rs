@@ -5,9 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tidemill_operators::api::{BoundSource, Sink, Source, SourceRead};
+use tidemill_operators::api::{BoundSource, DeadLetter, Sink, Source, SourceRead};
 use tidemill_operators::bind::{BoundWorkflow, Choice, bind_workflow};
-use tidemill_operators::record::first_records;
+use tidemill_operators::record::{first_records, source_id};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::{span::SourceFile, yaml};
@@ -160,6 +160,33 @@ fn too_many_requests_are_refused_and_the_end_is_told() {
     let answer = first.join().unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(TcpStream::connect(&service.address).is_err(), "the port is closed");
+}
+
+/// Makes a dead letter of the record that was read last.
+fn bury(service: &Service, detail: &str) {
+    let sequence = service.source.feeds.as_ref().unwrap().status()[0].emitted - 1;
+    service.source.requests.as_ref().unwrap().bury(&DeadLetter {
+        id: Some(source_id(0, sequence)),
+        time: None,
+        reason: "python_error".into(),
+        detail: detail.to_owned(),
+        values: Default::default(),
+    });
+}
+
+#[test]
+fn a_dead_letter_is_told_in_a_line() {
+    let mut service = Service::of_numbers("");
+    for detail in ["ValueError: no\nTraceback:\n  File \"/srv/ops.py\", line 3", &"ä".repeat(300)] {
+        let client = post(&service.address, "{\"n\": 1}");
+        service.read();
+        bury(&service, detail);
+        let answer = client.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
+        let line = if detail.starts_with('V') { "ValueError: no".to_owned() } else { "ä".repeat(200) };
+        let body = format!("\r\n\r\n{{\"error\":\"python_error\",\"detail\":\"{line}\"}}\n");
+        assert!(answer.ends_with(&body), "{answer}");
+    }
 }
 
 #[test]
