@@ -1,5 +1,7 @@
 //! Services over real sockets: a source, a sink that answers it, and clients.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -160,6 +162,61 @@ fn too_many_requests_are_refused_and_the_end_is_told() {
     let answer = first.join().unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(TcpStream::connect(&service.address).is_err(), "the port is closed");
+}
+
+#[test]
+fn requests_that_nobody_waits_for_keep_no_place() {
+    let mut service = Service::of_numbers("max_waiting: 1, timeout: 10ms");
+    for is_read in [false, true, true, false] {
+        let client = post(&service.address, "{\"n\": 1}");
+        if is_read {
+            while !client.is_finished() {
+                service.reader.as_mut().unwrap().read(100, 1 << 20).unwrap();
+            }
+        }
+        let answer = client.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    }
+    let status = service.source.feeds.as_ref().unwrap().status();
+    assert_eq!(
+        status[0].received,
+        status[0].emitted + status[0].waiting + status[0].drops.values().sum::<u64>()
+    );
+    assert_eq!(status[0].waiting, 0);
+}
+
+#[test]
+fn a_client_that_is_gone_keeps_no_place() {
+    let mut service = Service::of_numbers("max_waiting: 1");
+    let mut gone = TcpStream::connect(&service.address).unwrap();
+    write!(gone, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n{{\"n\": 1}}").unwrap();
+    let feeds = service.source.feeds.clone().unwrap();
+    while feeds.status()[0].waiting == 0 {
+        std::thread::yield_now();
+    }
+    drop(gone);
+    let address = service.address.clone();
+    let client = std::thread::spawn(move || {
+        let mut answer = String::new();
+        for _ in 0..20_000 {
+            answer = ask(&address, "POST /", b"{\"n\": 2}");
+            if !answer.starts_with("HTTP/1.1 429 ") {
+                break;
+            }
+        }
+        answer
+    });
+    while !client.is_finished() {
+        let read = service.reader.as_mut().unwrap().read(100, 1 << 20).unwrap();
+        let SourceRead::Rows { payload, .. } = read else { continue };
+        // The record of the first client may be read before it is seen that it is gone. It gets no answer.
+        assert_eq!(payload.num_rows(), 1);
+        if payload.column(0).as_primitive::<Int64Type>().value(0) == 2 {
+            bury(&service, "no");
+        }
+    }
+    let answer = client.join().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
 }
 
 /// Makes a dead letter of the record that was read last.
