@@ -51,6 +51,8 @@ struct State {
     waiting: VecDeque<Waiting>,
     /// Bytes of those.
     bytes: usize,
+    /// Bytes of bodies that still arrive.
+    arriving: usize,
     open: BTreeMap<u64, Open>,
     /// Number of the source in the workflow.
     source: u32,
@@ -94,6 +96,61 @@ impl State {
     fn is_full(&self, (most, most_bytes): (usize, usize)) -> bool {
         let wait = self.waiting.len() + self.open.len();
         wait >= most || (self.bytes >= most_bytes && wait > 0)
+    }
+
+    fn has_bytes(&self, more: usize, most: usize) -> bool {
+        self.bytes.saturating_add(self.arriving).saturating_add(more) <= most
+    }
+}
+
+/// The bytes of a body that arrives, which are taken from those that may wait until this is dropped.
+pub(crate) struct Room {
+    desk: Arc<Desk>,
+    bytes: usize,
+    most: usize,
+}
+
+impl Room {
+    /// Of `most` bytes of records that wait and bodies that arrive.
+    pub(crate) fn new(desk: &Arc<Desk>, most: usize) -> Self {
+        Self { desk: Arc::clone(desk), bytes: 0, most }
+    }
+
+    /// Refuses a body of so many bytes for which there is no room now. A promise takes no bytes from others.
+    pub(crate) fn expect(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.ask(bytes, false)
+    }
+
+    /// Takes the bytes of a part that has arrived.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.ask(bytes, true)
+    }
+
+    fn ask(&mut self, bytes: usize, are_here: bool) -> Result<(), Refused> {
+        let mut state = self.desk.lock();
+        if !state.is_open {
+            return Err(Refused::Ended);
+        }
+        if !state.has_bytes(bytes, self.most) {
+            state.forget_gone();
+        }
+        if !state.has_bytes(bytes, self.most) {
+            state.received += 1;
+            state.refused += 1;
+            return Err(Refused::Busy);
+        }
+        if are_here {
+            state.arriving += bytes;
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut state = self.desk.lock();
+        state.arriving = state.arriving.saturating_sub(self.bytes);
     }
 }
 
@@ -409,6 +466,29 @@ mod tests {
         drop(gone);
         assert_eq!(desk.take(ALL, Duration::ZERO).0.len(), 0, "it is not read");
         assert_eq!(desk.lock().bytes, 0);
+    }
+
+    #[test]
+    fn bodies_that_arrive_share_the_bytes_with_records_that_wait() {
+        let desk = Arc::new(desk());
+        let _outcome = add(&desk);
+        assert_eq!(desk.lock().bytes, 6);
+        let room = || Room::new(&desk, 100);
+        let (mut first, mut second) = (room(), room());
+        assert_eq!(first.expect(94), Ok(()));
+        assert_eq!(first.expect(95), Err(Refused::Busy));
+        assert_eq!(second.take(60), Ok(()), "what was expected is not taken");
+        assert_eq!(first.take(30), Ok(()));
+        assert_eq!(first.take(5), Err(Refused::Busy));
+        assert_eq!(first.take(4), Ok(()));
+        drop(second);
+        assert_eq!(first.take(60), Ok(()));
+        drop(first);
+        assert_eq!(desk.lock().arriving, 0);
+        let status = &desk.status()[0];
+        assert_eq!((status.received, status.drops["busy"]), (3, 2));
+        desk.close();
+        assert_eq!(room().take(1), Err(Refused::Ended));
     }
 
     #[test]

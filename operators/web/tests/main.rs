@@ -165,6 +165,43 @@ fn too_many_requests_are_refused_and_the_end_is_told() {
 }
 
 #[test]
+fn bodies_that_still_arrive_take_their_bytes_from_the_others() {
+    let service = Service::of_numbers("");
+    let connect = || TcpStream::connect(&service.address).unwrap();
+    // Four bodies of 16 MiB may wait; these come without their end.
+    let part = vec![b' '; 15 << 20];
+    let slow: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = connect();
+            write!(stream, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", 16 << 20).unwrap();
+            stream.write_all(&part).unwrap();
+            stream
+        })
+        .collect();
+    // A client that asks first whether it may send its body.
+    let first_line = || {
+        let mut stream = connect();
+        let length = 8 << 20;
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nConnection: close\r\n";
+        write!(stream, "{head}Content-Length: {length}\r\n\r\n").unwrap();
+        let mut answer = [0; 400];
+        let read = stream.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..read]).into_owned()
+    };
+    let wait_for = |status: &str| {
+        let answer = (0..20_000).map(|_| first_line()).find(|answer| answer.starts_with(status));
+        answer.unwrap_or_else(|| panic!("there was no answer {status}"))
+    };
+    let answer = wait_for("HTTP/1.1 429 ");
+    assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+    assert!(service.source.feeds.as_ref().unwrap().status()[0].drops["busy"] >= 1);
+    let answer = ask(&service.address, "POST /", b"[]");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "there is room for a short one: {answer}");
+    drop(slow);
+    wait_for("HTTP/1.1 100 ");
+}
+
+#[test]
 fn requests_that_nobody_waits_for_keep_no_place() {
     let mut service = Service::of_numbers("max_waiting: 1, timeout: 10ms");
     for is_read in [false, true, true, false] {
