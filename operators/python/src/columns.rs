@@ -165,7 +165,7 @@ fn numbers<T: ArrowNativeType + ToByteSlice>(
     if buffer.len() < expected {
         return Err(too_short(buffer.len(), expected));
     }
-    // What was copied begins at a multiple of 64.
+    // What was copied begins at a multiple of 16.
     Ok(ScalarBuffer::new(buffer, 0, count))
 }
 
@@ -174,7 +174,7 @@ fn primitive<T: ArrowPrimitiveType>(buffer: Buffer, count: usize) -> Result<Arra
 }
 
 fn ends(buffer: Buffer, rows: usize, data: usize) -> Result<OffsetBuffer<i32>, String> {
-    let ends = numbers::<i32>(buffer, rows + 1)?;
+    let ends = numbers::<i32>(buffer, rows.checked_add(1).ok_or("it has too many rows")?)?;
     let grow = ends.windows(2).all(|pair| pair[0] <= pair[1]);
     let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
     if !grow || first != 0 || last as usize > data {

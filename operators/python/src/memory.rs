@@ -9,6 +9,10 @@ use std::os::fd::OwnedFd;
 
 /// Parts of requests begin at multiples of it: a step maps each by itself. Pages of all systems divide it.
 const PAGE: u64 = 64 << 10;
+/// Bytes of the blocks in which the system counts what a file takes.
+const BLOCK: u64 = 512;
+/// Bytes of memory for which the engine does not ask whether there are so many.
+const SMALL: usize = 64 << 20;
 
 /// The file of requests, with the parts that are in use.
 pub(crate) struct Requests {
@@ -94,18 +98,21 @@ impl Results {
         (read == bytes.len() && row != u64::MAX).then_some(row)
     }
 
-    /// Copies a buffer; `None` if the file has no such place.
+    /// Copies a buffer; `None` if the file has no such place, or fewer bytes were written than it names.
     pub(crate) fn read(&self, place: Place) -> Option<Buffer> {
         if place.length == 0 {
             return Some(Buffer::from(MutableBuffer::new(0)));
         }
-        let size = u64::try_from(fstat(&self.file).ok()?.st_size).ok()?;
+        let status = fstat(&self.file).ok()?;
+        let size = u64::try_from(status.st_size).ok()?;
         let end = place.offset.checked_add(place.length)?;
-        if place.offset < FIRST || end > size {
+        // A file may be larger than the memory of the machine, where nothing was written to most of it.
+        let written = u64::try_from(status.st_blocks).ok()?.saturating_mul(BLOCK);
+        if place.offset < FIRST || end > size || place.length > written {
             return None;
         }
         let length = usize::try_from(place.length).ok()?;
-        let mut buffer = MutableBuffer::from_len_zeroed(length);
+        let mut buffer = zeroed(length)?;
         let mut read = 0;
         while read < length {
             match pread(&self.file, &mut buffer.as_slice_mut()[read..], place.offset + read as u64) {
@@ -117,6 +124,20 @@ impl Results {
         }
         Some(buffer.into())
     }
+}
+
+/// Returns memory; `None` if there is not so much.
+fn zeroed(length: usize) -> Option<MutableBuffer> {
+    if length <= SMALL {
+        return Some(MutableBuffer::from_len_zeroed(length));
+    }
+    let count = length.div_ceil(size_of::<i128>());
+    let mut words: Vec<i128> = Vec::new();
+    words.try_reserve_exact(count).ok()?;
+    words.resize(count, 0);
+    let mut buffer = MutableBuffer::from(words);
+    buffer.truncate(length);
+    Some(buffer)
 }
 
 fn aligned(length: u64) -> u64 {
@@ -173,5 +194,20 @@ mod tests {
             assert!(results.read(wrong).is_none(), "{wrong:?}");
         }
         assert!(ftruncate(&results.file, 0).is_err(), "a step cannot shrink it");
+        // 32 TiB of which almost nothing was written.
+        ftruncate(&results.file, 32 << 40).unwrap();
+        for length in [16 << 40, 1 << 30, 1 << 20] {
+            assert!(results.read(place(FIRST, length)).is_none(), "{length}");
+        }
+        assert_eq!(results.read(place(FIRST, 10)).unwrap().as_slice(), [7; 10]);
+    }
+
+    #[test]
+    fn a_large_buffer_comes_back() {
+        let results = Results::new().unwrap();
+        let bytes: Vec<u8> = (0..SMALL + 5).map(|at| (at % 251) as u8).collect();
+        write_all(&results.file, &bytes, FIRST).unwrap();
+        let read = results.read(Place { offset: FIRST, length: bytes.len() as u64 }).unwrap();
+        assert!(read.as_slice() == bytes);
     }
 }

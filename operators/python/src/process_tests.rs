@@ -263,11 +263,42 @@ i=head()
 b=struct.pack('<QQIIII',1,0,1,1,0,0)+bytes(16)+struct.pack('<IIQQQQQQQQ',2,0,1,0,0,0,1<<60,8,0,0)
 c.sendall(struct.pack('<IIQ',len(b),17,i)+b)
 head()";
-    let mut launch = launch(python, &folder, "", &stream, &stream);
-    launch.arguments = Some(vec!["-c".into(), program.into()]);
-    let fault = started(&launch).batch(&batch).err().unwrap();
-    let text = format!("{fault:?}");
-    assert!(text.contains("a buffer lies outside of the results"), "{text}");
+    let sparse = program
+        .replace("socket,struct", "os,socket,struct")
+        .replace("i=head()\n", "i=head(); os.ftruncate(int(sys.argv[3]),32<<40)\n")
+        .replace("1<<60,8", "4096,16<<40");
+    for program in [program.to_owned(), sparse] {
+        let mut launch = launch(python.clone(), &folder, "", &stream, &stream);
+        launch.arguments = Some(vec!["-c".into(), program]);
+        let fault = started(&launch).batch(&batch).err().unwrap();
+        let text = format!("{fault:?}");
+        assert!(text.contains("a buffer lies outside of the results"), "{text}");
+    }
+}
+
+/// Names of files that are no UTF-8 come as halves of surrogate pairs, and so into the texts of exceptions.
+#[test]
+fn an_error_whose_text_is_no_unicode_is_reported() {
+    let Some(python) = interpreter() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (stream, batch) = numbers(&[Some(1), Some(2)]);
+    let record = "def step(record):
+    if record['n'] == 1: raise ValueError('bad \\udcff name')
+    return record
+";
+    let mut process = started(&launch(python.clone(), &folder, record, &stream, &stream));
+    let given = process.batch(&batch).unwrap();
+    assert_eq!(given.origins.unwrap(), [1]);
+    let detail = &given.rejected[0].detail;
+    assert!(detail.starts_with("ValueError: bad \\udcff name\n"), "{detail}");
+    let whole = "import tidemill\ndef step(batch: tidemill.Batch): raise ValueError('bad \\udcff name')\n";
+    let fault =
+        started(&launch(python.clone(), &folder, whole, &stream, &stream)).batch(&batch).err().unwrap();
+    let is_told = |detail: &str| detail.starts_with("ValueError: bad \\udcff name\n");
+    assert!(matches!(&fault, Fault::Failed { detail, .. } if is_told(detail)), "{fault:?}");
+    let start = "raise ValueError('bad \\udcff name')\n";
+    let error = Process::start(&launch(python, &folder, start, &stream, &stream)).err().unwrap();
+    assert_eq!(error.message, "ValueError: bad \\udcff name");
 }
 
 /// Prints figures; run it alone: `cargo test -p tidemill-python figures -- --ignored --nocapture`.

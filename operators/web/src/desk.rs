@@ -52,6 +52,8 @@ struct State {
     waiting: VecDeque<Waiting>,
     /// Bytes of those.
     bytes: usize,
+    /// Bytes of bodies that still arrive.
+    arriving: usize,
     open: BTreeMap<u64, Open>,
     /// Number of the source in the workflow.
     source: u32,
@@ -66,6 +68,91 @@ struct State {
     received: u64,
     emitted: u64,
     refused: u64,
+    /// Requests that were not read before their client was gone.
+    gone: u64,
+}
+
+impl Waiting {
+    /// Whether nobody waits for its answer any more: it came too late, or the client is gone.
+    fn is_gone(&self) -> bool {
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+}
+
+impl State {
+    /// Drops the records and replies that nobody waits for any more.
+    fn forget_gone(&mut self) {
+        let (before, bytes) = (self.waiting.len(), &mut self.bytes);
+        self.waiting.retain(|waiting| {
+            let is_gone = waiting.is_gone();
+            if is_gone {
+                *bytes = bytes.saturating_sub(waiting.content.bytes());
+            }
+            !is_gone
+        });
+        self.gone += (before - self.waiting.len()) as u64;
+        self.open.retain(|_, open| !open.reply.is_closed());
+    }
+
+    fn is_full(&self, (most, most_bytes): (usize, usize)) -> bool {
+        let wait = self.waiting.len() + self.open.len();
+        wait >= most || (self.bytes >= most_bytes && wait > 0)
+    }
+
+    fn has_bytes(&self, more: usize, most: usize) -> bool {
+        self.bytes.saturating_add(self.arriving).saturating_add(more) <= most
+    }
+}
+
+/// The bytes of a body that arrives, which are taken from those that may wait until this is dropped.
+pub(crate) struct Room {
+    desk: Arc<Desk>,
+    bytes: usize,
+    most: usize,
+}
+
+impl Room {
+    /// Of `most` bytes of records that wait and bodies that arrive.
+    pub(crate) fn new(desk: &Arc<Desk>, most: usize) -> Self {
+        Self { desk: Arc::clone(desk), bytes: 0, most }
+    }
+
+    /// Refuses a body of so many bytes for which there is no room now. A promise takes no bytes from others.
+    pub(crate) fn expect(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.ask(bytes, false)
+    }
+
+    /// Takes the bytes of a part that has arrived.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.ask(bytes, true)
+    }
+
+    fn ask(&mut self, bytes: usize, are_here: bool) -> Result<(), Refused> {
+        let mut state = self.desk.lock();
+        if !state.is_open {
+            return Err(Refused::Ended);
+        }
+        if !state.has_bytes(bytes, self.most) {
+            state.forget_gone();
+        }
+        if !state.has_bytes(bytes, self.most) {
+            state.received += 1;
+            state.refused += 1;
+            return Err(Refused::Busy);
+        }
+        if are_here {
+            state.arriving += bytes;
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut state = self.desk.lock();
+        state.arriving = state.arriving.saturating_sub(self.bytes);
+    }
 }
 
 /// See the module.
@@ -126,20 +213,23 @@ impl Desk {
         }
     }
 
-    /// Adds a request, unless `most` requests wait, or records of `most_bytes`; with its outcome, if there are answers.
+    /// Adds a request, unless `most` requests wait, or records of so many bytes; with its outcome, if there are answers.
+    /// Those that nobody waits for any more do not count.
     pub(crate) fn add(
         &self,
         content: Content,
         time: EventTime,
-        (most, most_bytes): (usize, usize),
+        most: (usize, usize),
     ) -> Result<Option<oneshot::Receiver<Outcome>>, Refused> {
         let mut state = self.lock();
         if !state.is_open {
             return Err(Refused::Ended);
         }
         state.received += 1;
-        let wait = state.waiting.len() + state.open.len();
-        if wait >= most || (state.bytes >= most_bytes && wait > 0) {
+        if state.is_full(most) {
+            state.forget_gone();
+        }
+        if state.is_full(most) {
             state.refused += 1;
             return Err(Refused::Busy);
         }
@@ -154,7 +244,7 @@ impl Desk {
         Ok(outcome)
     }
 
-    /// Takes requests as records; none after so long. The last: whether none is left.
+    /// Takes requests as records, without those whose client is gone; none after so long. The last: whether none is left.
     pub(crate) fn take(
         &self,
         (rows, bytes): (usize, usize),
@@ -166,7 +256,13 @@ impl Desk {
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let (mut contents, mut times, mut size) = (Vec::new(), Vec::new(), 0);
         while contents.len() < rows && size < bytes {
-            let Some(Waiting { content, time, reply }) = state.waiting.pop_front() else { break };
+            let Some(waiting) = state.waiting.pop_front() else { break };
+            if waiting.is_gone() {
+                state.bytes = state.bytes.saturating_sub(waiting.content.bytes());
+                state.gone += 1;
+                continue;
+            }
+            let Waiting { content, time, reply } = waiting;
             size += content.bytes();
             let sequence = state.next;
             state.next += 1;
@@ -261,7 +357,8 @@ impl Requests for Desk {
 
 impl Feeds for Desk {
     fn status(&self) -> Vec<FeedStatus> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.forget_gone();
         vec![FeedStatus {
             feed: self.id.clone(),
             state: if state.is_open { FeedState::Live } else { FeedState::Connecting },
@@ -270,7 +367,11 @@ impl Feeds for Desk {
             connects: 0,
             received: state.received,
             emitted: state.emitted,
-            drops: (state.refused > 0).then(|| ("busy".to_owned(), state.refused)).into_iter().collect(),
+            drops: [("busy", state.refused), ("gone", state.gone)]
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(reason, count)| (reason.to_owned(), count))
+                .collect(),
             waiting: state.waiting.len() as u64,
         }]
     }
@@ -356,6 +457,55 @@ mod tests {
         assert_eq!(outcomes[1].try_recv(), Ok(Outcome::Ended));
         assert_eq!(desk.add(file("a"), 7, ROOM).err(), Some(Refused::Ended));
         assert_eq!(desk.status()[0].received, 2);
+    }
+
+    #[test]
+    fn requests_that_nobody_waits_for_do_not_count() {
+        let desk = desk();
+        let outcomes = [add(&desk), add(&desk)];
+        desk.take((1, 1000), Duration::ZERO);
+        let mut last = add(&desk);
+        assert_eq!(desk.add(file("a"), 7, ROOM).err(), Some(Refused::Busy));
+        drop(outcomes);
+        let mut next = [add(&desk), add(&desk)];
+        assert_eq!(desk.add(file("a"), 7, ROOM).err(), Some(Refused::Busy), "three wait");
+        assert!(!desk.answer(4, 10, b"{}", true), "its reply is forgotten");
+        let (contents, _, is_last) = desk.take(ALL, Duration::ZERO);
+        assert_eq!((contents.len(), is_last), (3, true));
+        assert!(desk.answer(4, 11, b"{}", true), "the record that was dropped has no number");
+        assert_eq!(last.try_recv(), Ok(Outcome::Rows(vec![b"{}".to_vec()])));
+        assert!(next[0].try_recv().is_err());
+        let status = &desk.status()[0];
+        assert_eq!((status.received, status.emitted, status.waiting), (7, 4, 0));
+        assert_eq!((status.drops["busy"], status.drops["gone"]), (2, 1));
+        drop(next);
+        let gone = add(&desk);
+        drop(gone);
+        assert_eq!(desk.take(ALL, Duration::ZERO).0.len(), 0, "it is not read");
+        assert_eq!(desk.lock().bytes, 0);
+    }
+
+    #[test]
+    fn bodies_that_arrive_share_the_bytes_with_records_that_wait() {
+        let desk = Arc::new(desk());
+        let _outcome = add(&desk);
+        assert_eq!(desk.lock().bytes, 6);
+        let room = || Room::new(&desk, 100);
+        let (mut first, mut second) = (room(), room());
+        assert_eq!(first.expect(94), Ok(()));
+        assert_eq!(first.expect(95), Err(Refused::Busy));
+        assert_eq!(second.take(60), Ok(()), "what was expected is not taken");
+        assert_eq!(first.take(30), Ok(()));
+        assert_eq!(first.take(5), Err(Refused::Busy));
+        assert_eq!(first.take(4), Ok(()));
+        drop(second);
+        assert_eq!(first.take(60), Ok(()));
+        drop(first);
+        assert_eq!(desk.lock().arriving, 0);
+        let status = &desk.status()[0];
+        assert_eq!((status.received, status.drops["busy"]), (3, 2));
+        desk.close();
+        assert_eq!(room().take(1), Err(Refused::Ended));
     }
 
     #[test]

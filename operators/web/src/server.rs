@@ -4,16 +4,16 @@
 //! |---|---|
 //! | its record has a row at the sink | 200, the row as JSON |
 //! | it has none: a filter or a join left it out | 404 |
-//! | it became a dead letter | 422, with reason and detail |
+//! | it became a dead letter | 422, with reason and the first line of the detail |
 //! | nobody answers requests of this source | 202, once the record waits for the run |
 //! | no row in time | 504 |
 //! | no JSON object with these columns, no picture or sound | 400, with line and column |
 //! | too long | 413 |
-//! | too many wait | 429, with `Retry-After` |
+//! | too many wait, or too many bytes, bodies that still arrive included | 429, with `Retry-After` |
 //! | the run ends | 503, with `Retry-After` |
 #![allow(clippy::result_large_err, reason = "an answer is made once, and sent")]
 use crate::content::{Form, Refusal};
-use crate::desk::{Desk, Outcome, Refused};
+use crate::desk::{Desk, Outcome, Refused, Room};
 use http_body_util::BodyExt;
 use serde_json::json;
 use std::io;
@@ -36,6 +36,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(3);
 const RETRY: HeaderValue = HeaderValue::from_static("1");
 /// The header with the key of a picture or sound.
 const KEY: &str = "x-key";
+/// Characters of the detail of a dead letter in an answer: the rest, such as paths of the code, is in the dead letter only.
+const DETAIL: usize = 200;
 /// Bytes of a key.
 const KEY_BYTES: usize = 1024;
 
@@ -50,7 +52,7 @@ pub struct Settings {
     pub max_body: u64,
     /// Most requests that wait.
     pub max_waiting: usize,
-    /// Most bytes of records that the run has not read.
+    /// Most bytes of records that the run has not read, and of bodies that arrive.
     pub max_waiting_bytes: usize,
     /// Longest time for an answer.
     pub timeout: Duration,
@@ -137,25 +139,47 @@ fn later(status: StatusCode, reason: &str, detail: &str) -> Reply {
     reply
 }
 
+fn refused(why: Refused) -> Reply {
+    match why {
+        Refused::Busy => {
+            let detail = "as many requests wait as may: try again later";
+            later(StatusCode::TOO_MANY_REQUESTS, "busy", detail)
+        }
+        Refused::Ended => ended(),
+    }
+}
+
 fn too_long(most: u64) -> Reply {
     refuse(StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", &format!("a body has at most {most} bytes"))
 }
 
 impl Clerk {
-    async fn body(&self, request: Request<Incoming>, heard: &PeerActivity) -> Result<Bytes, Reply> {
+    /// Reads a body; its bytes count until the room is dropped.
+    async fn body(&self, request: Request<Incoming>, heard: &PeerActivity) -> Result<(Bytes, Room), Reply> {
         let most = self.settings.max_body;
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
-        if length.and_then(|text| text.parse::<u64>().ok()).is_some_and(|length| length > most) {
+        let length = length.and_then(|text| text.parse::<u64>().ok());
+        if length.is_some_and(|length| length > most) {
             return Err(too_long(most));
         }
-        match paced(request.into_body(), Some(most), heard.clone()).collect().await {
-            Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(too_long(most)),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                Err(refuse(StatusCode::REQUEST_TIMEOUT, "body_too_slow", &error.to_string()))
+        let mut room = Room::new(&self.desk, self.settings.max_waiting_bytes);
+        room.expect(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0)).map_err(refused)?;
+        let mut body = std::pin::pin!(paced(request.into_body(), Some(most), heard.clone()));
+        let mut whole = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error.kind() {
+                io::ErrorKind::FileTooLarge => too_long(most),
+                io::ErrorKind::TimedOut => {
+                    refuse(StatusCode::REQUEST_TIMEOUT, "body_too_slow", &error.to_string())
+                }
+                _ => refuse(StatusCode::BAD_REQUEST, "body_broken", &error.to_string()),
+            })?;
+            if let Ok(part) = frame.into_data() {
+                room.take(part.len()).map_err(refused)?;
+                whole.extend_from_slice(&part);
             }
-            Err(error) => Err(refuse(StatusCode::BAD_REQUEST, "body_broken", &error.to_string())),
         }
+        Ok((whole.into(), room))
     }
 
     async fn serve(&self, request: Request<Incoming>, heard: &PeerActivity) -> Result<Reply, Reply> {
@@ -171,7 +195,7 @@ impl Clerk {
             return Err(refused);
         }
         let key = request.headers().get(KEY).cloned();
-        let body = self.body(request, heard).await?;
+        let (body, room) = self.body(request, heard).await?;
         let key = match key.as_ref().map(|key| key.to_str()) {
             Some(Ok(key)) if key.len() <= KEY_BYTES => Some(key.to_owned()),
             Some(_) => {
@@ -189,15 +213,12 @@ impl Clerk {
             }
             reply(StatusCode::BAD_REQUEST, body.to_string() + "\n")
         })?;
+        drop(room); // from now on the bytes of the record count
         let Settings { max_waiting, max_waiting_bytes, timeout, .. } = self.settings;
         let outcome = match self.desk.add(content, arrival(), (max_waiting, max_waiting_bytes)) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => return Ok(reply(StatusCode::ACCEPTED, Bytes::new())),
-            Err(Refused::Busy) => {
-                let detail = "as many requests wait as may: try again later";
-                return Err(later(StatusCode::TOO_MANY_REQUESTS, "busy", detail));
-            }
-            Err(Refused::Ended) => return Err(ended()),
+            Err(why) => return Err(refused(why)),
         };
         let outcome = tokio::time::timeout(timeout, outcome).await.map_err(|_| {
             let detail = format!("no result after {} s", timeout.as_secs_f64());
@@ -215,7 +236,8 @@ impl Clerk {
             }
             Ok(Outcome::Rows(rows)) => Ok(reply(StatusCode::OK, list(&rows))),
             Ok(Outcome::Dead(reason, detail)) => {
-                Err(refuse(StatusCode::UNPROCESSABLE_ENTITY, &reason, &detail))
+                let line: String = detail.lines().next().unwrap_or_default().chars().take(DETAIL).collect();
+                Err(refuse(StatusCode::UNPROCESSABLE_ENTITY, &reason, &line))
             }
             Ok(Outcome::Ended) | Err(_) => Err(ended()),
         }

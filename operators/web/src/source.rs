@@ -14,7 +14,9 @@
 //! [`crate::sink`] and, for all answers, [`crate::server`]. **Without one** records are pushed: the answer is 202 when the
 //! record waits for the run. A record that was taken is lost if the process dies: at most once.
 //!
-//! At most `max_waiting` requests wait; more get 429 with `Retry-After`. There is neither encryption nor authentication:
+//! At most `max_waiting` requests wait; more get 429 with `Retry-After`. So do bodies beyond 64 MiB, or four times
+//! `max_body`, of records that the run has not read and bodies that still arrive. A request that got 504, or whose client is
+//! gone, does not count, and its record is dropped if the run has not read it. There is neither encryption nor authentication:
 //! listen where only authorised clients reach it, or behind a gateway.
 //!
 //! ```

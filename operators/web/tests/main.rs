@@ -3,14 +3,16 @@
 mod webhook;
 mod websocket;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tidemill_operators::api::{BoundSource, Sink, Source, SourceRead};
+use tidemill_operators::api::{BoundSource, DeadLetter, Sink, Source, SourceRead};
 use tidemill_operators::bind::{BoundWorkflow, Choice, bind_workflow};
-use tidemill_operators::record::first_records;
+use tidemill_operators::record::{first_records, source_id};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::{span::SourceFile, yaml};
@@ -163,6 +165,125 @@ fn too_many_requests_are_refused_and_the_end_is_told() {
     let answer = first.join().unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(TcpStream::connect(&service.address).is_err(), "the port is closed");
+}
+
+#[test]
+fn bodies_that_still_arrive_take_their_bytes_from_the_others() {
+    let service = Service::of_numbers("");
+    let connect = || TcpStream::connect(&service.address).unwrap();
+    // Four bodies of 16 MiB may wait; these come without their end.
+    let part = vec![b' '; 15 << 20];
+    let slow: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = connect();
+            write!(stream, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", 16 << 20).unwrap();
+            stream.write_all(&part).unwrap();
+            stream
+        })
+        .collect();
+    // A client that asks first whether it may send its body.
+    let first_line = || {
+        let mut stream = connect();
+        let length = 8 << 20;
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nConnection: close\r\n";
+        write!(stream, "{head}Content-Length: {length}\r\n\r\n").unwrap();
+        let mut answer = [0; 400];
+        let read = stream.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..read]).into_owned()
+    };
+    let wait_for = |status: &str| {
+        let answer = (0..20_000).map(|_| first_line()).find(|answer| answer.starts_with(status));
+        answer.unwrap_or_else(|| panic!("there was no answer {status}"))
+    };
+    let answer = wait_for("HTTP/1.1 429 ");
+    assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+    assert!(service.source.feeds.as_ref().unwrap().status()[0].drops["busy"] >= 1);
+    let answer = ask(&service.address, "POST /", b"[]");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "there is room for a short one: {answer}");
+    drop(slow);
+    wait_for("HTTP/1.1 100 ");
+}
+
+#[test]
+fn requests_that_nobody_waits_for_keep_no_place() {
+    let mut service = Service::of_numbers("max_waiting: 1, timeout: 10ms");
+    for is_read in [false, true, true, false] {
+        let client = post(&service.address, "{\"n\": 1}");
+        if is_read {
+            while !client.is_finished() {
+                service.reader.as_mut().unwrap().read(100, 1 << 20).unwrap();
+            }
+        }
+        let answer = client.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    }
+    let status = service.source.feeds.as_ref().unwrap().status();
+    assert_eq!(
+        status[0].received,
+        status[0].emitted + status[0].waiting + status[0].drops.values().sum::<u64>()
+    );
+    assert_eq!(status[0].waiting, 0);
+}
+
+#[test]
+fn a_client_that_is_gone_keeps_no_place() {
+    let mut service = Service::of_numbers("max_waiting: 1");
+    let mut gone = TcpStream::connect(&service.address).unwrap();
+    write!(gone, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n{{\"n\": 1}}").unwrap();
+    let feeds = service.source.feeds.clone().unwrap();
+    while feeds.status()[0].waiting == 0 {
+        std::thread::yield_now();
+    }
+    drop(gone);
+    let address = service.address.clone();
+    let client = std::thread::spawn(move || {
+        let mut answer = String::new();
+        for _ in 0..20_000 {
+            answer = ask(&address, "POST /", b"{\"n\": 2}");
+            if !answer.starts_with("HTTP/1.1 429 ") {
+                break;
+            }
+        }
+        answer
+    });
+    while !client.is_finished() {
+        let read = service.reader.as_mut().unwrap().read(100, 1 << 20).unwrap();
+        let SourceRead::Rows { payload, .. } = read else { continue };
+        // The record of the first client may be read before it is seen that it is gone. It gets no answer.
+        assert_eq!(payload.num_rows(), 1);
+        if payload.column(0).as_primitive::<Int64Type>().value(0) == 2 {
+            bury(&service, "no");
+        }
+    }
+    let answer = client.join().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
+}
+
+/// Makes a dead letter of the record that was read last.
+fn bury(service: &Service, detail: &str) {
+    let sequence = service.source.feeds.as_ref().unwrap().status()[0].emitted - 1;
+    service.source.requests.as_ref().unwrap().bury(&DeadLetter {
+        id: Some(source_id(0, sequence)),
+        time: None,
+        reason: "python_error".into(),
+        detail: detail.to_owned(),
+        values: Default::default(),
+    });
+}
+
+#[test]
+fn a_dead_letter_is_told_in_a_line() {
+    let mut service = Service::of_numbers("");
+    for detail in ["ValueError: no\nTraceback:\n  File \"/srv/ops.py\", line 3", &"ä".repeat(300)] {
+        let client = post(&service.address, "{\"n\": 1}");
+        service.read();
+        bury(&service, detail);
+        let answer = client.join().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
+        let line = if detail.starts_with('V') { "ValueError: no".to_owned() } else { "ä".repeat(200) };
+        let body = format!("\r\n\r\n{{\"error\":\"python_error\",\"detail\":\"{line}\"}}\n");
+        assert!(answer.ends_with(&body), "{answer}");
+    }
 }
 
 #[test]

@@ -48,6 +48,20 @@ def receive(control, length: int) -> bytes:
     return bytes(data)
 
 
+def unicode(value):
+    """Returns a value of JSON whose texts the engine can read: half of a surrogate pair becomes an escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {unicode(name): unicode(one) for name, one in value.items()}
+    return [unicode(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def document(value) -> bytes:
+    """Writes a message in JSON."""
+    return json.dumps(unicode(value)).encode()
+
+
 class Channel:
     """One side of a connection to the engine: receives calls, answers them. Subclasses say what the calls do."""
 
@@ -112,7 +126,7 @@ class Channel:
     def fail(self, number: int, reason: str, detail: str) -> None:
         """Reports a failure, and the memory of earlier calls that nothing shows any more."""
         freed = self.freed(number)
-        self.send(FAILED, number, json.dumps({"reason": reason, "detail": detail, "freed": freed}).encode())
+        self.send(FAILED, number, document({"reason": reason, "detail": detail, "freed": freed}))
 
     def lease(self, body: bytes) -> Lease:
         """Maps the memory of a call."""
@@ -152,7 +166,7 @@ class Channel:
         for at, (column, (code, element)) in enumerate(zip(result.columns, self.codes)):
             spots = [number for place in places[1 + 3 * at:4 + 3 * at] for number in place]
             columns += COLUMN.pack(code, element, column.length, column.null_count, *spots)
-        rejected = json.dumps(result.failures).encode() if result.failures else b""
+        rejected = document(result.failures) if result.failures else b""
         return flags, (result.length, len(result.columns), PLACE.pack(*places[0]) + bytes(columns), rejected)
 
     def take(self, number: int, lease: Lease) -> None:

@@ -1,7 +1,6 @@
 """Serves the engine in a process of its own: a step, a source or a sink. See docs/python-protocol.md."""
 
 import faulthandler
-import json
 import os
 import platform
 import signal
@@ -11,7 +10,7 @@ import threading
 
 from . import _step, _types
 from ._channel import ADVANCE, BATCH, DONE, KEEPS_MEMORY, MARK, NO_ROW, PLACE, READY, RESTORE, SNAPSHOT, STATE, VERSION, \
-    Channel, code_of
+    Channel, code_of, document
 from ._step import Step, describe, place
 
 def main(control, hello: dict, requests: int, results: int) -> None:
@@ -38,7 +37,7 @@ def main(control, hello: dict, requests: int, results: int) -> None:
                                                 "file": file, "line": line, "names": getattr(error, "names", [])}}
         server = Channel(control, requests, results)
     answer.setdefault("language", f"Python {platform.python_version()}")
-    server.send(READY, 0, json.dumps(answer).encode())
+    server.send(READY, 0, document(answer))
     if "error" not in answer:
         server.serve()
 
