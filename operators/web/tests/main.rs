@@ -85,7 +85,9 @@ impl Service {
                     assert!(times.unwrap().iter().all(|time| *time > 1_600_000_000_000_000));
                     return payload;
                 }
-                SourceRead::Idle { .. } => panic!("the run counts it as a record: numbers differ from then on"),
+                SourceRead::Idle { .. } => {
+                    panic!("the run counts it as a record: numbers differ from then on")
+                }
                 SourceRead::End => panic!("it has no end"),
             }
         }
