@@ -144,6 +144,27 @@ pub(crate) fn final_cause(error: &ConnectionError, client_id: &str) -> Option<St
     }
 }
 
+/// Whether a message that was on its way is larger than the broker takes: each new connection would end for it.
+pub(crate) fn too_large_for(error: &ConnectionError) -> Option<String> {
+    let ConnectionError::MqttState(error) = error else { return None };
+    let is_too_large = match error {
+        StateError::OutgoingPacketTooLarge { .. } => true,
+        StateError::ServerDisconnect { reason_code, .. } => {
+            *reason_code == DisconnectReasonCode::PacketTooLarge
+        }
+        // Some brokers answer so, which the protocol does not know.
+        StateError::Deserialization(rumqttc::Error::InvalidConnectReturnCode(code)) => {
+            *code == DisconnectReasonCode::PacketTooLarge as u8
+        }
+        _ => false,
+    };
+    is_too_large.then(|| {
+        "it does not take a message because of its size, and has told no limit that says so: raise its limit, name fewer \
+         `columns`, or leave such rows out by a `filter` before the sink"
+            .into()
+    })
+}
+
 /// Spreads reconnects: clients that lost the same broker do not return at once.
 pub(crate) fn spread(pause: Duration, number: u64) -> Duration {
     use std::hash::{BuildHasher, Hasher};

@@ -9,8 +9,10 @@
 //! `{line}` in the topic is the value of that column; an empty value, and `+` and `#` in values, become `_`. Messages have
 //! QoS 1. Those of an epoch are sent when it is complete, and it is committed when the broker has acknowledged all of them. So
 //! a row that a sink of files would have is at the broker **at least once**; after a restart some come again, with the same
-//! `_id` (`metadata: true`). While the broker cannot be reached the rows before the sink wait, and so do the sources.
-use crate::broker::{Broker, PAUSES, Tls, Written, final_cause, spread};
+//! `_id` (`metadata: true`). While the broker cannot be reached the rows before the sink wait, and so do the sources. A row that makes
+//! a message larger than the broker takes (`message_too_large`), or a topic of more than 65,535 bytes (`topic_too_long`), is a
+//! dead letter.
+use crate::broker::{Broker, PAUSES, Tls, Written, final_cause, spread, too_large_for};
 use crate::topic::Topic;
 use arrow_array::RecordBatch;
 use rumqttc::{
@@ -22,7 +24,7 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidemill_operators::api::{BoundSink, CallOff, OperatorError, Sink};
+use tidemill_operators::api::{BoundSink, CallOff, DeadLetter, OperatorError, Sink};
 use tidemill_operators::kind::{EndContext, InputPort, TypedSinkKind};
 use tidemill_operators::sinks::messages::Messages;
 use tidemill_spec::diagnostic::Diagnostics;
@@ -36,6 +38,10 @@ const AHEAD: usize = 256;
 const LOOK: Duration = Duration::from_millis(100);
 /// Seconds for which the broker keeps the session of a sink.
 const SESSION: u32 = 3600;
+/// Most bytes of a topic.
+const TOPIC: usize = 65_535;
+/// Most bytes of a packet, by the protocol.
+const PACKET: u32 = 268_435_460;
 
 /// The kind `mqtt`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -127,8 +133,32 @@ struct Settings {
     retained: bool,
 }
 
-/// Topic and payload.
-type Message = (String, Vec<u8>);
+struct Message {
+    topic: String,
+    payload: Vec<u8>,
+    /// Its batch among those of the commit, and its row there.
+    of: (usize, usize),
+}
+
+impl Message {
+    /// Why it cannot be sent where packets have at most so many bytes: a reason and the finding.
+    fn flaw(&self, largest: u32) -> Option<(&'static str, String)> {
+        let (topic, payload) = (self.topic.len(), self.payload.len());
+        if topic > TOPIC {
+            return Some((
+                "topic_too_long",
+                format!("its topic has {topic} bytes, at most {TOPIC} are possible"),
+            ));
+        }
+        // The lengths of the topic and of no properties, and the identifier.
+        let rest = 2 + topic + 2 + 1 + payload;
+        let length = 1 + [1 << 7, 1 << 14, 1 << 21].iter().filter(|bound| rest >= **bound).count();
+        let size = 1 + length + rest;
+        (size > largest as usize).then(|| {
+            ("message_too_large", format!("the message has {size} bytes, the broker takes {largest} at most"))
+        })
+    }
+}
 
 #[derive(Default)]
 struct Shared {
@@ -136,6 +166,8 @@ struct Shared {
     acknowledged: u64,
     /// Messages that the library gave up with its session.
     given_up: Vec<Message>,
+    /// Most bytes of a packet; known since the first connection.
+    largest: Option<u32>,
     /// The cause for which no message will be acknowledged any more.
     failed: Option<String>,
     called_off: bool,
@@ -186,9 +218,13 @@ struct MqttSink {
     /// Runs on the thread of the connection.
     runtime: tokio::runtime::Handle,
     account: Arc<Account>,
-    /// Messages since the last commit.
+    epoch: u64,
+    /// Rows since the last commit, with their epochs.
+    batches: Vec<(u64, RecordBatch)>,
+    /// The messages of these rows.
     waiting: Vec<Message>,
     committed: u64,
+    letters: Vec<(u64, DeadLetter)>,
 }
 
 impl MqttSink {
@@ -219,8 +255,11 @@ impl MqttSink {
             client,
             runtime: handle,
             account,
+            epoch: 0,
+            batches: Vec::new(),
             waiting: Vec::new(),
             committed: 0,
+            letters: Vec::new(),
         })
     }
 
@@ -235,11 +274,12 @@ impl MqttSink {
     /// Hands a message to the library; returns it if there is no place.
     fn send(&self, message: Message) -> Result<Option<Message>, OperatorError> {
         let options = PublishOptions::new(QoS::AtLeastOnce).retain(self.settings.retained);
-        let notice = match self.client.try_publish_tracked(message.0.clone(), message.1.clone(), options) {
-            Ok(notice) => notice,
-            Err(rumqttc::ClientError::RequestChannelFull(_)) => return Ok(Some(message)),
-            Err(error) => return Err(self.failed(&error.to_string())),
-        };
+        let notice =
+            match self.client.try_publish_tracked(message.topic.clone(), message.payload.clone(), options) {
+                Ok(notice) => notice,
+                Err(rumqttc::ClientError::RequestChannelFull(_)) => return Ok(Some(message)),
+                Err(error) => return Err(self.failed(&error.to_string())),
+            };
         let account = Arc::clone(&self.account);
         self.runtime.spawn(async move {
             let answer = notice.wait_async().await;
@@ -248,10 +288,12 @@ impl MqttSink {
         Ok(None)
     }
 
-    /// Waits until there is an answer, for a while; returns the number of acknowledged messages, and those to send again.
-    fn wait(&self, before: u64) -> Result<(u64, Vec<Message>), OperatorError> {
+    /// Waits until there is an answer, or another limit, for a while; returns the number of acknowledged messages, and those to
+    /// send again.
+    fn wait(&self, before: u64, largest: Option<u32>) -> Result<(u64, Vec<Message>), OperatorError> {
         let waits = |shared: &mut Shared| {
             shared.acknowledged == before
+                && shared.largest == largest
                 && shared.given_up.is_empty()
                 && shared.failed.is_none()
                 && !shared.called_off
@@ -273,11 +315,20 @@ async fn keep(id: &str, broker: &Broker, events: &mut EventLoop, account: &Accou
     let (mut attempts, mut pause, mut is_told) = (0, PAUSES[0], false);
     loop {
         match events.poll().await {
-            Ok(Event::Incoming(Incoming::ConnAck(_))) => (pause, is_told) = (PAUSES[0], false),
+            Ok(Event::Incoming(Incoming::ConnAck(answer))) => {
+                let largest = answer.properties.and_then(|properties| properties.max_packet_size);
+                account.lock().largest = Some(largest.unwrap_or(PACKET));
+                account.changed.notify_all();
+            }
+            // A broker that ends each connection for what is sent there is asked less and less often.
+            Ok(Event::Incoming(Incoming::PubAck(_) | Incoming::PingResp)) => {
+                (pause, is_told) = (PAUSES[0], false);
+            }
             Ok(_) => {}
             Err(rumqttc::ConnectionError::RequestsDone) => return,
             Err(error) => {
-                if let Some(cause) = final_cause(&error, &broker.client_id) {
+                if let Some(cause) = final_cause(&error, &broker.client_id).or_else(|| too_large_for(&error))
+                {
                     account.fail(cause);
                     return;
                 }
@@ -294,30 +345,54 @@ async fn keep(id: &str, broker: &Broker, events: &mut EventLoop, account: &Accou
 }
 
 impl Sink for MqttSink {
+    fn at_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
     fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
-        let Self { settings, waiting, .. } = self;
-        settings.messages.of(batch, |row, json| waiting.push((settings.topic.of(batch, row), json.to_vec())))
+        let Self { settings, waiting, batches, epoch, .. } = self;
+        settings.messages.of(batch, |row, json| {
+            let of = (batches.len(), row);
+            waiting.push(Message { topic: settings.topic.of(batch, row), payload: json.to_vec(), of });
+        })?;
+        batches.push((*epoch, batch.clone()));
+        Ok(())
     }
 
     fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
         let mut messages = VecDeque::from(std::mem::take(&mut self.waiting));
-        let all = self.committed + messages.len() as u64;
+        let mut all = self.committed + messages.len() as u64;
         while self.committed < all {
-            while let Some(message) = messages.pop_front() {
-                if let Some(message) = self.send(message)? {
+            let limit = self.account.lock().largest;
+            while let Some(largest) = limit
+                && let Some(message) = messages.pop_front()
+            {
+                if let Some((reason, detail)) = message.flaw(largest) {
+                    let (epoch, batch) = &self.batches[message.of.0];
+                    self.letters.push((*epoch, DeadLetter::of_row(batch, message.of.1, reason, detail)));
+                    all -= 1;
+                } else if let Some(message) = self.send(message)? {
                     messages.push_front(message);
                     break;
                 }
             }
-            let (acknowledged, again) = self.wait(self.committed)?;
-            self.committed = acknowledged;
-            messages.extend(again);
+            if self.committed < all {
+                let (acknowledged, again) = self.wait(self.committed, limit)?;
+                self.committed = acknowledged;
+                messages.extend(again);
+            }
         }
+        self.batches.clear();
         Ok(())
+    }
+
+    fn take_dead_letters(&mut self) -> Vec<(u64, DeadLetter)> {
+        std::mem::take(&mut self.letters)
     }
 
     fn rollback(&mut self) -> Result<(), OperatorError> {
         self.waiting.clear();
+        self.batches.clear();
         Ok(())
     }
 
@@ -350,4 +425,26 @@ impl Drop for MqttSink {
 fn number() -> u32 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes are those of the library.
+    #[test]
+    fn a_message_is_too_large_by_one_byte() {
+        for payload in [1, 115, 116, 16_371, 16_372, 2_097_139, 2_097_140] {
+            let mut packet = rumqttc::Publish::new("abcde", QoS::AtLeastOnce, vec![b'x'; payload], None);
+            packet.pkid = 7;
+            let size = packet.size() as u32;
+            let message = Message { topic: "abcde".into(), payload: vec![b'x'; payload], of: (0, 0) };
+            assert_eq!(message.flaw(size), None, "{payload}");
+            assert_eq!(message.flaw(size - 1).map(|found| found.0), Some("message_too_large"), "{payload}");
+        }
+        let mut message = Message { topic: "x".repeat(65_535), payload: Vec::new(), of: (0, 0) };
+        assert_eq!(message.flaw(PACKET), None);
+        message.topic.push('x');
+        assert_eq!(message.flaw(PACKET).map(|found| found.0), Some("topic_too_long"));
+    }
 }

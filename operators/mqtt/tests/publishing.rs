@@ -129,6 +129,47 @@ fn a_commit_that_waits_can_be_called_off() {
     });
 }
 
+/// The connection is kept, and the rows after them arrive.
+#[test]
+fn rows_that_the_broker_cannot_take_are_dead_letters() {
+    let Some(broker) = Broker::with(None, "max_packet_size 100000") else { return };
+    let mut subscriber = Subscriber::start(broker.port);
+    let (long, large): (&str, &str) = ("x".repeat(70_000).leak(), "y".repeat(60_000).leak());
+    let text = format!("broker: 127.0.0.1:{}\ntopic: 'plant/{{line}}'", broker.port);
+    let mut sink = (bind(&text).unwrap().make)().unwrap();
+    for epoch in 0..2 {
+        sink.at_epoch(epoch);
+        let row = epoch as i64 * 10;
+        sink.write(&batch(
+            [(Some("a"), row), (Some(long), row + 1), (Some(large), row + 2), (Some("b"), row + 3)]
+                .into_iter(),
+        ))
+        .unwrap();
+        sink.commit(epoch + 1).unwrap();
+        for (topic, n) in [("a", row), ("b", row + 3)] {
+            let expected = (format!("plant/{topic}"), format!("{{\"line\":\"{topic}\",\"n\":{n}}}"));
+            assert_eq!(subscriber.next(), expected);
+        }
+        let letters = sink.take_dead_letters();
+        let found: Vec<_> = letters.iter().map(|(of, letter)| (*of, &*letter.reason)).collect();
+        assert_eq!(found, [(epoch, "topic_too_long"), (epoch, "message_too_large")]);
+        assert!(letters[1].1.detail.contains("the broker takes 100000 at most"), "{}", letters[1].1.detail);
+    }
+    sink.close().unwrap();
+    assert_eq!(broker.log().matches("New client connected").count(), 2, "{}", broker.log());
+}
+
+/// mosquitto does not tell this limit: it refuses the message with a code that the protocol does not have there.
+#[test]
+fn a_limit_that_the_broker_does_not_tell_ends_the_run() {
+    let Some(broker) = Broker::with(None, "message_size_limit 1000") else { return };
+    let text = format!("broker: 127.0.0.1:{}\ntopic: plant/n", broker.port);
+    let mut sink = (bind(&text).unwrap().make)().unwrap();
+    sink.write(&batch([(Some("y".repeat(2000).leak() as &str), 1)].into_iter())).unwrap();
+    let error = sink.commit(1).unwrap_err().to_string();
+    assert!(error.contains("because of its size"), "{error}");
+}
+
 #[test]
 fn wrong_topics_are_refused_with_what_to_write() {
     for (topic, message) in [

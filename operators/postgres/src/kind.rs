@@ -15,7 +15,7 @@
 //! transaction, which also records the commit in the table `tidemill_commits` of the first schema of the user's search
 //! path: a process that continues the run after its predecessor was killed repeats nothing and leaves nothing out. Until the checkpoint
 //! rows wait in memory. While the server cannot be reached, a commit is tried again for as long as `retry`; then the run
-//! fails, and continues from its state.
+//! fails, and continues from its state. A row whose values the table does not take is a dead letter (`refused`).
 //!
 //! Before the run the columns are compared with the table, which needs a primary key or another unique index of just the
 //! columns of `key`.

@@ -4,6 +4,7 @@ pub mod kind;
 mod rows;
 mod sink;
 mod table;
+mod writing;
 
 use tidemill_operators::registry::Registry;
 

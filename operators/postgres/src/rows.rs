@@ -11,33 +11,49 @@ use tidemill_spec::types::ColumnType;
 /// A row: its batch and its place in it.
 pub(crate) type Place = (usize, usize);
 
-/// Returns the rows that remain when each key keeps its last row, in order.
-///
-/// # Errors
-/// The column of a key that is empty.
-pub(crate) fn last_of_each_key(table: &Table, batches: &[RecordBatch]) -> Result<Vec<Place>, String> {
+/// Returns why the table cannot take a row, whatever its constraints are.
+pub(crate) fn flaw(table: &Table, batches: &[RecordBatch], (batch, row): Place) -> Option<String> {
+    table.columns.iter().find_map(|column| {
+        let array = batches[batch].column(METADATA_COLUMNS + column.index);
+        if array.is_null(row) {
+            return column.is_key.then(|| format!("the key `{}` is empty", column.name));
+        }
+        let is_text = matches!(column.column_type, ColumnType::Text);
+        (is_text && array.as_string::<i32>().value(row).contains('\0'))
+            .then(|| format!("`{}` has the character NUL, which no text of PostgreSQL has", column.name))
+    })
+}
+
+/// Returns the rows that remain when each key keeps its last row that is not left out, in order.
+pub(crate) fn last_of_each_key(
+    table: &Table,
+    batches: &[RecordBatch],
+    left_out: &HashSet<Place>,
+) -> Vec<Place> {
     let (mut seen, mut kept) = (HashSet::new(), Vec::new());
-    let keys: Vec<&SinkColumn> = table.columns.iter().filter(|column| column.is_key).collect();
     for (index, batch) in batches.iter().enumerate().rev() {
         for row in (0..batch.num_rows()).rev() {
-            let mut key = Vec::new();
-            for column in &keys {
-                append_key(&mut key, batch, row, column)?;
-            }
-            if seen.insert(key) {
-                kept.push((index, row));
+            let place = (index, row);
+            if !left_out.contains(&place) && seen.insert(key_of(table, batches, place)) {
+                kept.push(place);
             }
         }
     }
     kept.reverse();
-    Ok(kept)
+    kept
 }
 
-fn append_key(key: &mut Vec<u8>, batch: &RecordBatch, row: usize, column: &SinkColumn) -> Result<(), String> {
-    let array = batch.column(METADATA_COLUMNS + column.index);
-    if array.is_null(row) {
-        return Err(column.name.clone());
+/// The key of a row as bytes; that of a row without a flaw is unique.
+pub(crate) fn key_of(table: &Table, batches: &[RecordBatch], (batch, row): Place) -> Vec<u8> {
+    let mut key = Vec::new();
+    for column in table.columns.iter().filter(|column| column.is_key) {
+        append_key(&mut key, &batches[batch], row, column);
     }
+    key
+}
+
+fn append_key(key: &mut Vec<u8>, batch: &RecordBatch, row: usize, column: &SinkColumn) {
+    let array = batch.column(METADATA_COLUMNS + column.index);
     match column.column_type {
         ColumnType::Int64 => key.extend(array.as_primitive::<Int64Type>().value(row).to_le_bytes()),
         ColumnType::Float64 => {
@@ -58,7 +74,6 @@ fn append_key(key: &mut Vec<u8>, batch: &RecordBatch, row: usize, column: &SinkC
             key.extend(bytes);
         }
     }
-    Ok(())
 }
 
 /// The values of one column of these rows, as a parameter that is an array.

@@ -3,20 +3,17 @@
 //! The transaction writes the rows and the epoch of the commit, in a row of [`COMMITS`] that belongs to this sink of this
 //! run. A process that continues the run knows by it whether the last commit of its predecessor, which the state of the run
 //! may not know of, took place; and a process that was believed dead and still runs changes nothing any more.
-use crate::rows::{last_of_each_key, parameter};
 use crate::table::{COMMITS, Table};
+use crate::writing::{Refused, write};
 use arrow_array::RecordBatch;
 use postgres::Client;
-use postgres::types::ToSql;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidemill_operators::api::{CallOff, OperatorError, Sink};
+use tidemill_operators::api::{CallOff, DeadLetter, OperatorError, Sink};
 use tidemill_postgres::Address;
 
-/// Rows of one statement.
-const ROWS: usize = 1000;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -46,13 +43,18 @@ struct Token {
 pub(crate) struct PostgresSink {
     settings: Arc<Settings>,
     client: Option<Client>,
+    epoch: u64,
     /// Rows since the last commit.
     waiting: Vec<RecordBatch>,
+    /// The epochs of these batches.
+    epochs: Vec<u64>,
+    /// Rows of commits that the table does not take.
+    letters: Vec<(u64, DeadLetter)>,
     token: Token,
     /// The last commit of an earlier process, which may be later than that of its token.
     ahead: i64,
-    /// A commit whose answer was lost.
-    in_doubt: Option<i64>,
+    /// A commit whose answer was lost, with the rows that it left out.
+    in_doubt: Option<(i64, Refused)>,
     /// Name of this process in [`COMMITS`].
     owner: String,
     called_off: Arc<AtomicBool>,
@@ -93,7 +95,10 @@ impl PostgresSink {
         let mut sink = Self {
             settings: Arc::clone(settings),
             client: None,
+            epoch: 0,
             waiting: Vec::new(),
+            epochs: Vec::new(),
+            letters: Vec::new(),
             ahead: 0,
             in_doubt: None,
             owner: name()?,
@@ -187,16 +192,11 @@ impl PostgresSink {
         Ok(found)
     }
 
-    fn try_commit(&mut self, epoch: i64) -> Result<(), Failure> {
+    /// Writes the rows; returns those that the table does not take.
+    fn try_commit(&mut self, epoch: i64) -> Result<Refused, Failure> {
         let settings = Arc::clone(&self.settings);
-        let table = &settings.table;
-        let rows = last_of_each_key(table, &self.waiting).map_err(|column| {
-            Failure::Lasting(format!(
-                "the key `{column}` of a row is empty: filter such rows out before the sink"
-            ))
-        })?;
         let (waiting, run, owner) = (self.waiting.clone(), self.token.run.clone(), self.owner.clone());
-        let is_in_doubt = self.in_doubt == Some(epoch);
+        let in_doubt = self.in_doubt.clone().filter(|(known, _)| *known == epoch);
         let client = self.client()?;
         let mut all = client.transaction()?;
         let known = format!("SELECT owner, epoch FROM {COMMITS} WHERE run = $1 FOR UPDATE");
@@ -206,27 +206,43 @@ impl PostgresSink {
         if known.get::<_, &str>(0) != owner {
             return Err(Failure::Lasting("another process of the run writes there now".into()));
         }
-        if is_in_doubt && known.get::<_, i64>(1) == epoch {
+        if let Some((_, refused)) = in_doubt
+            && known.get::<_, i64>(1) == epoch
+        {
             // The answer was lost.
-            return Ok(());
+            return Ok(refused);
         }
-        let statement = all.prepare(&table.upsert())?;
-        for places in rows.chunks(ROWS) {
-            let values: Vec<Box<dyn ToSql + Sync>> =
-                table.columns.iter().map(|column| parameter(column, &waiting, places)).collect();
-            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(AsRef::as_ref).collect();
-            all.execute(&statement, &values)?;
-        }
+        let refused = write(&mut all, &settings.table, &waiting)?;
         all.execute(&format!("UPDATE {COMMITS} SET epoch = $2, at = now() WHERE run = $1"), &[&run, &epoch])?;
         let committed = all.commit();
-        self.in_doubt = committed.is_err().then_some(epoch);
-        Ok(committed?)
+        self.in_doubt = committed.is_err().then(|| (epoch, refused.clone()));
+        committed?;
+        Ok(refused)
+    }
+
+    /// Returns which rows of a commit of the predecessor the table does not take: its dead letters may be lost. Changes nothing.
+    fn try_again(&mut self) -> Result<Refused, Failure> {
+        let (settings, waiting) = (Arc::clone(&self.settings), self.waiting.clone());
+        let mut all = self.client()?.transaction()?;
+        let refused = write(&mut all, &settings.table, &waiting)?;
+        all.rollback()?;
+        Ok(refused)
+    }
+
+    fn forget(&mut self) {
+        self.waiting.clear();
+        self.epochs.clear();
     }
 }
 
 impl Sink for PostgresSink {
+    fn at_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
     fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
         self.waiting.push(batch.clone());
+        self.epochs.push(self.epoch);
         Ok(())
     }
 
@@ -234,24 +250,36 @@ impl Sink for PostgresSink {
         let epoch = i64::try_from(epoch).unwrap_or(i64::MAX);
         // The predecessor has committed these rows, up to an epoch that is not the end, which a longer run moves.
         let is_there = epoch <= self.ahead && self.ahead != i64::MAX;
+        let mut refused = Vec::new();
         if !self.waiting.is_empty() && !is_there {
-            self.persist(|sink| sink.try_commit(epoch))?;
+            refused = self.persist(|sink| sink.try_commit(epoch))?;
             self.token.epoch = epoch;
             self.ahead = self.ahead.min(epoch);
         } else if is_there {
+            if !self.waiting.is_empty() {
+                refused = self.persist(Self::try_again)?;
+            }
             self.token.epoch = epoch.max(self.token.epoch);
         }
-        self.waiting.clear();
+        for ((batch, row), detail) in refused {
+            let letter = DeadLetter::of_row(&self.waiting[batch], row, "refused", detail);
+            self.letters.push((self.epochs[batch], letter));
+        }
+        self.forget();
         Ok(())
     }
 
+    fn take_dead_letters(&mut self) -> Vec<(u64, DeadLetter)> {
+        std::mem::take(&mut self.letters)
+    }
+
     fn rollback(&mut self) -> Result<(), OperatorError> {
-        self.waiting.clear();
+        self.forget();
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), OperatorError> {
-        self.waiting.clear();
+        self.forget();
         // Nobody continues it. What stays is one row, if the server is away now.
         let (run, owner) = (self.token.run.clone(), self.owner.clone());
         if let Ok(client) = self.client()
@@ -268,7 +296,7 @@ impl Sink for PostgresSink {
     }
 
     fn suspend(&mut self) -> Result<(), OperatorError> {
-        self.waiting.clear();
+        self.forget();
         Ok(())
     }
 

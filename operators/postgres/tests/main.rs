@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use postgres::{Client, NoTls};
 use server::Server;
 use std::sync::Arc;
-use tidemill_operators::api::BoundSink;
+use tidemill_operators::api::{BoundSink, DeadLetter, Sink};
 use tidemill_operators::kind::{EndContext, InputPort};
 use tidemill_operators::record::{first_records, payload_schema};
 use tidemill_operators::registry::Registry;
@@ -48,7 +48,9 @@ fn client(server: &Server) -> Client {
 }
 
 fn rows(server: &Server) -> Vec<(String, i64, Option<f64>)> {
-    let rows = client(server).query("SELECT sensor, n, celsius FROM latest ORDER BY sensor, n", &[]).unwrap();
+    let rows = client(server)
+        .query("SELECT sensor, n::bigint, celsius FROM latest ORDER BY sensor, n", &[])
+        .unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
 }
 
@@ -171,12 +173,80 @@ fn tables_that_do_not_fit_are_refused_with_what_to_do() {
     bind(&server, "key: [sensor]").map(drop).unwrap();
 }
 
+/// What a sink could not write: epoch, value of `n`, and the finding.
+fn letters(sink: &mut dyn Sink) -> Vec<(u64, String, String)> {
+    let number = |letter: &DeadLetter| format!("{:?}", letter.values);
+    let letters = sink.take_dead_letters();
+    assert!(letters.iter().all(|(_, letter)| letter.reason == "refused"));
+    letters.iter().map(|(epoch, letter)| (*epoch, number(letter), letter.detail.clone())).collect()
+}
+
+fn found(letters: &[(u64, String, String)], expected: &[(u64, &str, &str)]) {
+    assert_eq!(letters.len(), expected.len(), "{letters:?}");
+    for ((epoch, values, detail), (in_epoch, value, finding)) in letters.iter().zip(expected) {
+        assert_eq!(epoch, in_epoch, "{letters:?}");
+        assert!(values.contains(value), "{values}: {value}");
+        assert!(detail.contains(finding), "{detail}: {finding}");
+    }
+}
+
 #[test]
-fn a_row_without_a_key_ends_the_run_with_its_column() {
+fn rows_without_a_key_or_with_nul_are_dead_letters() {
     let Some(server) = Server::start() else { return };
     let bound = bind(&server, "key: [celsius]\ncreate: true").unwrap();
     let mut sink = (bound.make)().unwrap();
-    sink.write(&batch(&[("a", 1, None)])).unwrap();
-    let error = sink.commit(1).unwrap_err().to_string();
-    assert!(error.contains("the key `celsius` of a row is empty"), "{error}");
+    sink.at_epoch(4);
+    sink.write(&batch(&[("a", 1, Some(1.0)), ("b", 77, None), ("x\0y", 78, Some(2.0)), ("c", 3, Some(3.0))]))
+        .unwrap();
+    sink.commit(5).unwrap();
+    found(
+        &letters(sink.as_mut()),
+        &[(4, "77", "the key `celsius` is empty"), (4, "78", "`sensor` has the character NUL")],
+    );
+    assert_eq!(rows(&server), [("a".into(), 1, Some(1.0)), ("c".into(), 3, Some(3.0))]);
+}
+
+/// Also after the process was killed: its dead letters may not be on the disk yet.
+#[test]
+fn rows_that_the_table_refuses_are_dead_letters_and_the_others_arrive() {
+    let Some(server) = Server::start() else { return };
+    let table = "CREATE TABLE latest (sensor varchar(8) PRIMARY KEY, n numeric(6, 0) CHECK (n <> 5), celsius double precision)";
+    client(&server).batch_execute(table).unwrap();
+    let durable = bind(&server, "key: [sensor]").unwrap().durable.unwrap();
+    let mut first = durable(None).unwrap();
+    let token = first.token().unwrap().unwrap();
+    let many: Vec<String> = (0..1500).map(|number| format!("s{number}")).collect();
+    let mut given: Vec<(&str, i64, Option<f64>)> = many.iter().map(|name| (name.as_str(), 1, None)).collect();
+    // The last row of a key is refused: the one before it stays, and if that is refused too, the one before that.
+    given.extend([("s7", 4, None), ("s7", 5, None), ("s8", 5, None), ("far too long", 33, None)]);
+    let commit = |sink: &mut dyn Sink| {
+        sink.at_epoch(0);
+        sink.write(&batch(&given)).unwrap();
+        sink.at_epoch(1);
+        sink.write(&batch(&[("s7", 12_345_678, None), ("last", 2, None)])).unwrap();
+        sink.commit(2).unwrap();
+        letters(sink)
+    };
+    let expected = [
+        (0, "5", "violates check constraint"),
+        (0, "5", "violates check constraint"),
+        (0, "33", "value too long"),
+        (1, "12345678", "numeric field overflow"),
+    ];
+    found(&commit(first.as_mut()), &expected);
+    let all = rows(&server);
+    assert_eq!(all.len(), 1501);
+    let others: Vec<_> = all.iter().filter(|row| row.1 != 1).map(|row| (row.0.as_str(), row.1)).collect();
+    assert_eq!(others, [("last", 2), ("s7", 4)]);
+    let mut next = durable(Some(&token)).unwrap();
+    found(&commit(next.as_mut()), &expected);
+    next.write(&batch(&[("last", 3, None)])).unwrap();
+    next.commit(4).unwrap();
+    assert!(letters(next.as_mut()).is_empty());
+    assert_eq!(rows(&server)[0], ("last".into(), 3, None));
+    // What is no fault of a row still ends the run.
+    client(&server).batch_execute("ALTER TABLE latest RENAME TO away").unwrap();
+    next.write(&batch(&[("last", 4, None)])).unwrap();
+    let error = next.commit(6).unwrap_err().to_string();
+    assert!(error.contains("\"latest\" does not exist"), "{error}");
 }

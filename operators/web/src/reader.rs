@@ -6,7 +6,6 @@ use arrow_schema::SchemaRef;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_operators::api::{OperatorError, Requests, Source, SourcePosition, SourceRead};
-use tidemill_operators::record::EventTime;
 
 /// Silence after which the reader looks whether it is still needed.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -45,9 +44,8 @@ impl Source for Reader {
     fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
         let (contents, times, is_last) = self.desk.take((rows.max(1), bytes.max(1)), SILENCE);
         self.is_last = is_last;
-        if contents.is_empty() {
-            return Ok(SourceRead::Idle { watermark: EventTime::MIN });
-        }
+        // Nothing came: no rows. A statement of silence would have a number among the records, and later rows would answer the
+        // requests of others.
         let payload = self.form.batch(&self.schema, &contents).map_err(OperatorError::new)?;
         Ok(SourceRead::Rows { payload, times: Some(times), dead_letters: Vec::new(), offsets: None })
     }

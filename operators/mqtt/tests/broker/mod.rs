@@ -34,6 +34,11 @@ fn free_port() -> u16 {
 impl Broker {
     /// Starts one that lets everybody in, or with `login` this user alone; returns none, with a message, where the machine has no mosquitto.
     pub(crate) fn start(login: Option<(&str, &str)>) -> Option<Self> {
+        Self::with(login, "")
+    }
+
+    /// The same with further lines of its configuration.
+    pub(crate) fn with(login: Option<(&str, &str)>, more: &str) -> Option<Self> {
         let Some(program) = program() else {
             assert!(
                 std::env::var("TIDEMILL_TEST_SERVERS").as_deref() != Ok("required"),
@@ -50,6 +55,7 @@ impl Broker {
             format!("persistence_location {}/", folder.path().display()),
             "max_queued_messages 0".into(),
             format!("log_dest file {}", at("log")),
+            more.into(),
         ];
         match login {
             None => lines.push("allow_anonymous true".into()),
