@@ -2,7 +2,8 @@
 //!
 //! One thread keeps the connection, one writes messages into a pipe, and one acknowledges: at once without a journal, else
 //! when the journal has the message on the disk. The broker sends at most `in_flight` messages that are not acknowledged;
-//! so many wait here at most.
+//! so many wait here at most, each as a line that is cut beyond `max_line`. While they are more than [`WAITING`] bytes, the
+//! connection is not read.
 //!
 //! The broker sends again what was not acknowledged when a connection broke off. A message whose acknowledgement has not
 //! left this process is known by its packet identifier, which the broker cannot have given to another one, and is not
@@ -11,7 +12,7 @@ use crate::broker::{Broker, PAUSES, final_cause, monotonic, spread};
 use crate::line;
 use rumqttc::{
     AckMode, AsyncClient, BrokerSessionResumePolicy, ConnectionError, Event, EventLoop, Incoming, ManualAck,
-    Outgoing, PubAck, Publish, QoS, SubscribeFilterInput, SubscribeReasonCode,
+    Outgoing, PubAck, Publish, QoS, StateError, SubscribeFilterInput, SubscribeReasonCode,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, HashMap};
@@ -29,8 +30,10 @@ use tokio::sync::Notify;
 
 /// Interval at which a thread that waits looks whether it is still needed.
 const LOOK: Duration = Duration::from_millis(500);
-/// Largest message, above the largest `max_line`: the protocol knows no way to skip one.
-const LARGEST: u32 = 65 << 20;
+/// Bytes by which a packet may be larger than `max_line`. The broker leaves out larger ones.
+const BEYOND: usize = 1 << 20;
+/// Bytes of lines that wait, without the last one.
+const WAITING: u64 = 64 << 20;
 
 /// Settings of a subscription.
 pub(crate) struct Settings {
@@ -56,6 +59,8 @@ pub(crate) struct Subscription {
     /// Notified when the state of a journal becomes known.
     changed: Condvar,
     resumed: Notify,
+    /// Notified when lines were written.
+    written: Notify,
 }
 
 #[derive(Default)]
@@ -68,6 +73,8 @@ struct Shared {
     /// Messages that were sent without a guarantee and found no place.
     overflowed: u64,
     waiting: u64,
+    /// Bytes of the lines that wait.
+    bytes: u64,
     /// Number of the connection, if there is one.
     connection: Option<u64>,
     /// Messages whose acknowledgement has not left, by packet identifier.
@@ -92,7 +99,8 @@ struct Taken {
 
 /// A message on its way into the pipe. Without a number it is not acknowledged.
 struct Message {
-    publish: Publish,
+    identifier: u16,
+    line: Vec<u8>,
     number: Option<u64>,
 }
 
@@ -110,6 +118,7 @@ impl Subscription {
             shared: Mutex::default(),
             changed: Condvar::new(),
             resumed: Notify::new(),
+            written: Notify::new(),
         })))
     }
 
@@ -129,6 +138,14 @@ impl Subscription {
         lock(&self.shared).over = true;
         self.changed.notify_all();
         self.resumed.notify_one();
+        self.written.notify_one();
+    }
+
+    /// Waits while too many bytes wait. The broker may end the connection meanwhile, and then sends again.
+    async fn make_room(&self) {
+        while lock(&self.shared).bytes > WAITING && !self.is_over() {
+            self.written.notified().await;
+        }
     }
 
     /// Keeps the connection until the reader has gone.
@@ -147,6 +164,7 @@ impl Subscription {
                         Seen::Refused(cause) => is_refused = Some(cause),
                         Seen::Other => {}
                     }
+                    self.make_room().await;
                     if is_refused.is_none() {
                         continue;
                     }
@@ -155,7 +173,10 @@ impl Subscription {
                 Err(error) => Some(error),
             };
             self.disconnected();
-            let lasting = is_refused.take().or_else(|| final_cause(error.as_ref()?, &broker.client_id));
+            let lasting = is_refused
+                .take()
+                .or_else(|| final_cause(error.as_ref()?, &broker.client_id))
+                .or_else(|| self.too_large(error.as_ref()?));
             if let Some(cause) = lasting {
                 tracing::warn!("source `{source}`: {cause}; `tidemill source resume` tries again");
                 self.tell(FeedState::Failed, &cause);
@@ -178,6 +199,33 @@ impl Subscription {
             tokio::time::sleep(spread(pause, attempts)).await;
             pause = (2 * pause).min(PAUSES[1]);
         }
+    }
+
+    /// The cause that a broker sends larger messages than it was told, which it would send again.
+    fn too_large(&self, error: &ConnectionError) -> Option<String> {
+        let ConnectionError::MqttState(
+            StateError::IncomingPacketTooLarge { .. }
+            | StateError::Deserialization(rumqttc::Error::PayloadSizeLimitExceeded { .. }),
+        ) = error
+        else {
+            return None;
+        };
+        let largest = self.settings.limit + BEYOND;
+        Some(format!(
+            "the broker sends a message of more than {largest} bytes, 1 MiB above `max_line`: raise it"
+        ))
+    }
+
+    /// The line of a message. Just beyond the limit it is cut, so that no more is kept.
+    fn line(&self, publish: &Publish) -> Vec<u8> {
+        let mut line = Vec::new();
+        let topic = String::from_utf8_lossy(&publish.topic);
+        let topic = self.settings.topic_column.as_deref().map(|column| (column, &*topic));
+        line::append(&mut line, &publish.payload, topic);
+        line.truncate(self.settings.limit + 1);
+        line.push(b'\n');
+        line.shrink_to_fit();
+        line
     }
 
     fn disconnected(&self) {
@@ -228,7 +276,7 @@ impl Subscription {
                 }
             }
             Event::Incoming(Incoming::Publish(publish)) => {
-                self.receive(client, publish, messages);
+                self.receive(client, &publish, messages);
                 Seen::Other
             }
             Event::Outgoing(Outgoing::PubAck(identifier)) => {
@@ -239,7 +287,7 @@ impl Subscription {
         }
     }
 
-    fn receive(&self, client: &AsyncClient, publish: Publish, messages: &Sender<Message>) {
+    fn receive(&self, client: &AsyncClient, publish: &Publish, messages: &Sender<Message>) {
         let mut shared = lock(&self.shared);
         let number = if publish.qos == QoS::AtMostOnce {
             shared.received += 1;
@@ -265,8 +313,10 @@ impl Subscription {
         };
         shared.waiting += 1;
         drop(shared);
+        let line = self.line(publish);
+        lock(&self.shared).bytes += line.len() as u64;
         // The other end is open until the reader has gone.
-        let _ = messages.send(Message { publish, number });
+        let _ = messages.send(Message { identifier: publish.pkid, line, number });
     }
 
     /// Acknowledges a message, at once if it came on the present connection.
@@ -290,27 +340,23 @@ impl Subscription {
         messages: &Receiver<Message>,
         settled: &Sender<Written>,
     ) -> io::Result<()> {
-        let (mut end, mut line) = (0, Vec::new());
+        let mut end = 0;
         loop {
-            let Message { publish, number } = match messages.recv_timeout(LOOK) {
+            let Message { identifier, line, number } = match messages.recv_timeout(LOOK) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) if is_read(&pipe) && !self.is_over() => continue,
                 Err(_) => return Ok(()),
             };
-            line.clear();
-            let topic = String::from_utf8_lossy(&publish.topic);
-            let topic = self.settings.topic_column.as_deref().map(|column| (column, &*topic));
-            line::append(&mut line, &publish.payload, topic);
-            line.truncate(self.settings.limit + 1);
-            line.push(b'\n');
             pipe.write_all(&line)?;
             end += line.len() as u64;
             let mut shared = lock(&self.shared);
             shared.waiting -= 1;
             shared.emitted += 1;
+            shared.bytes -= line.len() as u64;
             drop(shared);
+            self.written.notify_one();
             if let Some(number) = number {
-                let _ = settled.send((publish.pkid, number, end));
+                let _ = settled.send((identifier, number, end));
             }
         }
     }
@@ -392,7 +438,7 @@ impl LineStream for Handle {
             .set_session_expiry_interval(Some(settings.session))
             .set_receive_maximum(Some(settings.in_flight))
             .set_ack_mode(AckMode::Manual)
-            .set_max_packet_size(Some(LARGEST));
+            .set_max_packet_size(u32::try_from(settings.limit + BEYOND).ok());
         let capacity = usize::from(settings.in_flight) + 16;
         let (client, mut events) =
             AsyncClient::builder(options).capacity(capacity).try_build().map_err(io::Error::other)?;

@@ -158,6 +158,65 @@ fn topics_are_a_column_and_broken_messages_dead_letters() {
     assert_eq!(reasons, ["bad_value", "line_too_long"]);
 }
 
+/// Publishes a message from a file.
+fn publish(broker: &Broker, topic: &str, message: &str) {
+    let file = broker.folder().join("message");
+    std::fs::write(&file, message).unwrap();
+    let mut command = std::process::Command::new("mosquitto_pub");
+    command.args(["-V", "5", "-q", "1", "-p", &broker.port.to_string(), "-t", topic, "-f"]).arg(file);
+    assert!(command.status().unwrap().success());
+}
+
+/// The broker knows the limit, and the source goes on.
+#[test]
+fn a_message_far_beyond_max_line_is_left_out_by_the_broker() {
+    let Some(broker) = Broker::start(None) else { return };
+    let text =
+        format!("broker: 127.0.0.1:{}\ntopics: [a]\ncolumns: {{n: int64}}\nmax_line: 50B", broker.port);
+    let source = bind(broker.folder(), &text).unwrap();
+    let reader = start(&source);
+    wait_for_state(&source, FeedState::Live);
+    let long = |bytes: usize| format!("{{\"n\": 1, \"more\": \"{}\"}}", "x".repeat(bytes));
+    for message in [&long(2 << 20), &long(1 << 19), "{\"n\": 2}"] {
+        publish(&broker, "a", message);
+    }
+    let mut reader = reader.join().unwrap();
+    let (mut counts, mut reasons) = (BTreeMap::new(), Vec::new());
+    while counts.is_empty() {
+        reasons.extend(read(reader.as_mut(), &mut counts).1);
+    }
+    assert_eq!((counts, reasons), (BTreeMap::from([(2, 1)]), vec!["line_too_long".to_owned()]));
+    let status = source.feeds.as_ref().unwrap().status().remove(0);
+    assert_eq!((status.received, status.connects), (2, 1));
+}
+
+/// While nobody reads, 64 MiB wait and no more, though the broker has more and may send it.
+#[test]
+fn waiting_bytes_are_bounded() {
+    let Some(broker) = Broker::start(None) else { return };
+    let text =
+        format!("broker: 127.0.0.1:{}\ntopics: [a]\ncolumns: {{n: int64}}\nmax_line: 4MiB", broker.port);
+    let source = bind(broker.folder(), &text).unwrap();
+    let reader = start(&source);
+    wait_for_state(&source, FeedState::Live);
+    let (size, all) = (3 << 20, 40);
+    for n in 0..all {
+        publish(&broker, "a", &format!("{{\"n\": {n}, \"more\": \"{}\"}}", "x".repeat(size)));
+    }
+    let waiting = || source.feeds.as_ref().unwrap().status()[0].waiting;
+    let most = (64 << 20) / size as u64 + 1;
+    while waiting() < most {
+        std::thread::yield_now();
+    }
+    let mut reader = reader.join().unwrap();
+    let mut counts = BTreeMap::new();
+    while counts.len() < all {
+        read(reader.as_mut(), &mut counts);
+        assert!(waiting() <= most, "{} wait", waiting());
+    }
+    assert!(counts.into_keys().eq(0..all as i64));
+}
+
 #[test]
 fn a_wrong_password_fails_and_can_be_resumed() {
     let Some(broker) = Broker::start(Some(("viewer", "S3cret"))) else { return };
