@@ -293,6 +293,8 @@ struct Recorded {
 fn records_of(read: &SourceRead) -> u64 {
     match read {
         SourceRead::Rows { payload, dead_letters, .. } => (payload.num_rows() + dead_letters.len()) as u64,
+        // Silence that states nothing has no number.
+        SourceRead::Idle { watermark: i64::MIN } => 0,
         SourceRead::Idle { .. } => 1,
         SourceRead::End => 0,
     }
@@ -301,6 +303,9 @@ fn records_of(read: &SourceRead) -> u64 {
 impl Source for Recorded {
     fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
         let read = self.inner.read(rows, bytes)?;
+        if records_of(&read) == 0 && !matches!(read, SourceRead::End) {
+            return Ok(read); // nothing to read again
+        }
         if let Some(rows) = &self.rows {
             rows.lock().unwrap_or_else(PoisonError::into_inner).add(&read)?;
         }

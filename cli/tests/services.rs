@@ -70,10 +70,10 @@ run: {{tick: 20ms, dead_letters: out/dead.jsonl}}
 }
 
 /// How many requests of its only source a run has received.
-fn received(process: u32) -> u64 {
+fn received(process: &str) -> u64 {
     let listed = tidemill(&["source", "ls", "--output", "json"]).expect(0).json();
     let runs = listed["runs"].as_array().unwrap();
-    let run = runs.iter().find(|run| run["run"] == process.to_string());
+    let run = runs.iter().find(|run| run["run"] == *process);
     run.map_or(0, |run| run["sources"]["requests"][0]["received"].as_u64().unwrap())
 }
 
@@ -100,7 +100,8 @@ run: {{tick: 30s}}
     until(|| TcpStream::connect(&address).is_ok());
     // Its epoch lasts for half a minute.
     let client = std::thread::spawn(move || ask(&address, "{\"n\": 1}").unwrap());
-    until(|| received(child.id()) == 1);
+    let process = child.id().to_string();
+    until(|| received(&process) == 1);
     interrupt(&child);
     let answer = client.join().unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");

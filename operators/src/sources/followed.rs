@@ -134,7 +134,7 @@ impl Followed {
     /// The length of another file at this path, if there is one.
     pub(super) fn other_at(&self, path: &Path) -> Option<u64> {
         let found = std::fs::metadata(path).ok()?;
-        ((found.dev(), found.ino()) != (self.device, self.inode)).then(|| found.len())
+        ((found.dev(), found.ino()) != (self.device, self.inode)).then_some(found.len())
     }
 
     /// Makes its end the end: a line without a line break is a whole one.

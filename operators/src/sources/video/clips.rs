@@ -113,7 +113,7 @@ fn indexes(program: &Path, files: &[PathBuf]) -> Vec<Result<Index, IndexError>> 
     };
     std::thread::scope(|scope| {
         for _ in 1..processors.min(files.len()) {
-            scope.spawn(&work);
+            scope.spawn(work);
         }
         work();
     });

@@ -71,7 +71,11 @@ fn a_tap_that_nobody_reads_holds_up_nothing() {
     // The tap is there before the first record passes: the operator waits for it.
     let gate = Arc::new(Barrier::new(2));
     let (is_passed, opened) = (Once::new(), Arc::clone(&gate));
-    let some = pass("some", move |_| is_passed.call_once(|| drop(opened.wait())));
+    let some = pass("some", move |_| {
+        is_passed.call_once(|| {
+            opened.wait();
+        })
+    });
     b.source(rows_source("rows", numbered(ROWS), None, Some(0), 64), "s");
     b.operator("some1", some, "s", &[0]).sink(out, "s");
     b.edge("rows", "some1", 0).edge("some1", "out", 0);
