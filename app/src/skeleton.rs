@@ -137,7 +137,8 @@ impl Notes {
             [height, width] => Some((*height, *width)),
             _ => None,
         };
-        let labels = facts.metadata.get("names").and_then(|names| labels(names)).unwrap_or_default();
+        let labels =
+            facts.metadata.get("names").and_then(|names| alphabet::dictionary(names)).unwrap_or_default();
         Self {
             size: size.filter(|(height, width)| *height > 0 && *width > 0),
             labels,
@@ -160,31 +161,6 @@ impl Notes {
         let all: Vec<String> = task.into_iter().chain(labels).collect();
         if all.is_empty() { String::new() } else { format!("    # the file says: {}\n", all.join("; ")) }
     }
-}
-
-/// Parses the values of a dictionary as Python prints it, `{0: 'person', 1: "bird's nest"}`, if its keys count from 0.
-fn labels(names: &str) -> Option<Vec<String>> {
-    let mut rest = names.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
-    let mut labels = Vec::new();
-    while !rest.is_empty() {
-        let (key, after) = rest.split_once(':')?;
-        if key.trim().trim_matches(['"', '\'']).parse::<usize>().ok()? != labels.len() {
-            return None;
-        }
-        let mut characters = after.trim_start().chars();
-        let quote = characters.next().filter(|quote| matches!(quote, '"' | '\''))?;
-        let mut label = String::new();
-        loop {
-            match characters.next()? {
-                '\\' => label.push(characters.next()?),
-                c if c == quote => break,
-                c => label.push(c),
-            }
-        }
-        labels.push(label);
-        rest = characters.as_str().trim_start().trim_start_matches(',').trim_start();
-    }
-    Some(labels)
 }
 
 fn input_shape(port: &Port, guess: &Guess) -> Option<Vec<usize>> {
@@ -497,7 +473,5 @@ mod tests {
         write(&mut facts, &[("names", "{0: 'red', 1: 'green', 2: 'blue'}"), ("task", "detect")]);
         let text = manifest(&facts, &folder);
         assert!(text.contains("type: tensor") && text.contains("its task is detect; its classes"), "{text}");
-        assert_eq!(labels("{1: 'x'}"), None);
-        assert_eq!(labels("no dictionary"), None);
     }
 }

@@ -58,7 +58,7 @@ pub fn metadata_fields() -> [Field; METADATA_COLUMNS] {
 /// Arrow type of a payload column.
 pub fn arrow_type(column_type: &ColumnType) -> DataType {
     match column_type {
-        ColumnType::Image | ColumnType::Audio => DataType::Binary,
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes => DataType::Binary,
         ColumnType::Text => DataType::Utf8,
         ColumnType::Int64 => DataType::Int64,
         ColumnType::Float64 => DataType::Float64,
@@ -67,8 +67,13 @@ pub fn arrow_type(column_type: &ColumnType) -> DataType {
             let item = match element {
                 ElementType::Float32 => DataType::Float32,
                 ElementType::Float16 => DataType::Float16,
+                ElementType::Float64 => DataType::Float64,
                 ElementType::Int64 => DataType::Int64,
+                ElementType::Int32 => DataType::Int32,
+                ElementType::Int8 => DataType::Int8,
                 ElementType::Uint8 => DataType::UInt8,
+                ElementType::Bool => DataType::Boolean,
+                ElementType::Text => DataType::Utf8,
             };
             let length = shape.iter().product::<usize>();
             DataType::FixedSizeList(Arc::new(Field::new("item", item, false)), length as i32)
@@ -98,6 +103,10 @@ pub fn record_schema(stream: &StreamType) -> SchemaRef {
 /// The stream whose records have this schema, as far as expressions can name its columns: images and sounds look the same here.
 pub fn stream_type(schema: &Schema) -> StreamType {
     StreamType::new(schema.fields().iter().skip(METADATA_COLUMNS).map(|field| {
+        let written = field.metadata().get("tidemill.type").and_then(|name| ColumnType::named(name));
+        if let Some(written) = written {
+            return tidemill_spec::types::Column::new(field.name(), written);
+        }
         let column_type = match field.data_type() {
             DataType::Utf8 => ColumnType::Text,
             DataType::Int64 => ColumnType::Int64,

@@ -40,7 +40,7 @@ pub(crate) fn array(column_type: &ColumnType, values: Vec<&Value>) -> ArrayRef {
             values.iter().for_each(|v| builder.append_option(v.as_bool()));
             Arc::new(builder.finish())
         }
-        ColumnType::Image | ColumnType::Audio => {
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes => {
             let mut builder = BinaryBuilder::new();
             values.iter().for_each(|v| builder.append_option(v.as_str()));
             Arc::new(builder.finish())

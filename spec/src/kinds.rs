@@ -142,6 +142,8 @@ pub struct OperatorFacts {
     pub follows_event_time: bool,
     /// Options that name files or folders that it reads, beside the models of `variants`. Default: none.
     pub reads: &'static [&'static str],
+    /// Whether it loads one of `variants`, also where it keeps a state. Default: no.
+    pub loads_models: bool,
 }
 
 impl OperatorFacts {
@@ -153,6 +155,7 @@ impl OperatorFacts {
         has_windows: false,
         follows_event_time: false,
         reads: &[],
+        loads_models: false,
     };
 
     /// Whether the kind keeps state.

@@ -38,14 +38,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod boxes;
 mod check;
+mod constant;
 mod decoder;
 mod dimension;
+mod feature;
 mod load;
+mod picture;
+mod state;
 
+pub use boxes::{Activation, Background, BoxDecoding, BoxForm, BoxScores, Grid, GridForm, Level};
 pub use check::{BLANK_COLUMN, BLANK_DESCRIPTION, BLANK_LICENCE, BLANK_ORIGIN};
+pub use constant::{Constant, ConstantValue};
 pub use decoder::{Cache, Decoder, Encoded, Mask, Tokenizer};
 pub use dimension::Dimension;
+pub use feature::{Feature, Missing};
+pub use picture::{Align, Filter};
+pub use state::State;
 
 /// A model manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -85,6 +95,12 @@ pub struct Manifest {
     pub backends: Located<Vec<Located<BackendId>>>,
     /// Inputs of the model.
     pub inputs: Vec<ModelInput>,
+    /// Inputs of the model that have the same value for every record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub constants: Vec<Constant>,
+    /// Tensors that the model keeps from record to record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<State>,
     /// Outputs of the model.
     pub outputs: Vec<ModelOutput>,
     /// A loop around the model, which feeds some outputs back.
@@ -178,15 +194,21 @@ pub enum OriginKind {
 pub struct ModelInput {
     /// Name of the model's input.
     pub name: Located<String>,
-    /// Column of the operator's input stream.
+    /// Column of the operator's input stream; `features` name theirs under `columns` instead.
+    #[serde(default, skip_serializing_if = "is_empty")]
     pub column: Located<String>,
+    /// Columns whose values become one tensor, in order; only for `type: features`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Located<Feature>>,
     /// Type of the column.
     #[serde(rename = "type")]
     pub input_type: InputType,
     /// Element type of the tensor. A picture can be `uint8`: then the model gets its bytes unchanged and normalizes
     /// them.
     pub dtype: ElementType,
-    /// Shape of the tensor.
+    /// Shape of the tensor, as in the file. `batch` is the dimension that counts records, wherever it is; without it the
+    /// tensor is that of one record, and records are run one by one. A picture is `[batch, 3, height, width]` or
+    /// `[batch, height, width, 3]` (1 instead of 3 after `grey`).
     pub shape: Located<Vec<Dimension>>,
     /// Steps from the column's value to the tensor, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -205,37 +227,100 @@ pub enum InputType {
     Text,
     /// A tensor.
     Tensor,
+    /// Any bytes, such as those of a file.
+    Bytes,
+    /// Numbers, truth values and categories of several columns, as one tensor.
+    Features,
+    /// Height and width in pixels of the picture in the column, before all steps.
+    PictureSize,
 }
 
 /// One step from a column's value to the model's tensor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Preprocess {
-    /// Image: scale to this size in pixels, with a bilinear filter that averages when it shrinks (as `BILINEAR` of
-    /// Pillow's `Image.resize`). Before all steps, a picture is rotated by its EXIF orientation.
+    /// Image: scale to this size in pixels. Before all steps, a picture is rotated by its EXIF orientation.
     Resize {
         /// Width in pixels.
         width: u32,
         /// Height in pixels.
         height: u32,
+        /// How pixels are averaged.
+        #[serde(default)]
+        filter: Filter,
     },
     /// Image: scale to this height and keep the ratio of the sides, as for lines of text. The image is on the left, and
-    /// the rest of the width is 0 after all steps; a wider image is compressed to the width. The filter is that of
-    /// `resize`.
+    /// the rest of the width is 0 after all steps; a wider image is compressed to the width.
     FitHeight {
         /// Height in pixels.
         height: u32,
         /// Width of the model's input in pixels.
         width: u32,
+        /// How pixels are averaged.
+        #[serde(default)]
+        filter: Filter,
     },
+    /// Image: scale until the shorter side has this many pixels and keep the ratio of the sides; usually before
+    /// `center_crop`.
+    ShorterSide {
+        /// Length of the shorter side in pixels.
+        pixels: u32,
+        /// How pixels are averaged.
+        #[serde(default)]
+        filter: Filter,
+    },
+    /// Image: cut this size out of the middle. A side that is shorter is padded with 0.
+    CenterCrop {
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+    },
+    /// Image: scale to fit into this size and keep the ratio of the sides, then fill the rest. Boxes that `decode_boxes`
+    /// finds refer to the picture before it.
+    Letterbox {
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+        /// Value of each channel in the rest, 0 to 255. Default: 114, the grey of YOLO.
+        #[serde(default = "picture::grey")]
+        fill: u8,
+        /// Place of the picture. Default: center.
+        #[serde(default)]
+        align: Align,
+        /// Whether pictures that are smaller are scaled up. Default: true.
+        #[serde(default = "picture::yes")]
+        enlarge: bool,
+        /// How pixels are averaged.
+        #[serde(default)]
+        filter: Filter,
+    },
+    /// Image: fill the shorter side until both are equal; usually before `resize`. Boxes that `decode_boxes` finds refer
+    /// to the picture before it.
+    Square {
+        /// Value of each channel in the rest, 0 to 255. Default: 0.
+        #[serde(default)]
+        fill: u8,
+        /// Place of the picture. Default: center.
+        #[serde(default)]
+        align: Align,
+    },
+    /// Image: one channel of brightness (`0.299 R + 0.587 G + 0.114 B`) instead of three of colour.
+    Grey {},
     /// Image: blue, green, red instead of red, green, blue; `mean` and `std` of `normalize` have that order too.
     Bgr {},
-    /// Image: `(value / 255 - mean) / std` per channel.
+    /// Image: `(value / divide_by - mean) / std` per channel. Without this step, values are from 0 to 1.
     Normalize {
-        /// Mean of each channel.
+        /// Mean of each channel. Default: 0.
+        #[serde(default)]
         mean: Vec<f64>,
-        /// Standard deviation of each channel.
+        /// Standard deviation of each channel. Default: 1.
+        #[serde(default)]
         std: Vec<f64>,
+        /// Divisor of the pixels' values, which are from 0 to 255; 1 keeps them. Default: 255.
+        #[serde(default = "picture::most")]
+        divide_by: f64,
     },
     /// Audio: resample a sound of any rate to this one; the first step. Without it the sound must have the rate of
     /// `log_mel`. The results are those of `scipy.signal.resample_poly` with its defaults (a sinc with a Kaiser window,
@@ -249,6 +334,11 @@ pub enum Preprocess {
     PadOrTrim {
         /// Length.
         seconds: TimeSpan,
+    },
+    /// Audio: multiply the samples, which are from -1 to 1, by this number: 32768 for models trained on 16-bit integers.
+    Gain {
+        /// The factor.
+        factor: f64,
     },
     /// Audio: logarithmic mel spectrogram `[frames, mels]`; frame i holds the samples from `i * hop`, only full
     /// frames count: `(samples - window) / hop + 1`, rounded down.
@@ -270,7 +360,7 @@ pub enum Preprocess {
         /// Least energy before the logarithm.
         floor: f64,
     },
-    /// Audio: subtract the mean, divide by the standard deviation.
+    /// Audio: subtract the mean, divide by the standard deviation; of the samples, or after `log_mel` of its values.
     Standardize {},
     /// Swap the last two dimensions.
     Transpose {},
@@ -282,6 +372,52 @@ pub enum Preprocess {
         /// Length of the result; shorter texts are padded, longer ones truncated.
         length: u32,
     },
+    /// Text: numbers of tokens, by a `tokenizer.json` of Hugging Face's tokenizers. Several inputs of a model may read the
+    /// same column, each with another result; the text is split once.
+    Tokenize {
+        /// The file `tokenizer.json`, relative to the manifest.
+        file: Located<String>,
+        /// Values of this input. Default: ids.
+        #[serde(default)]
+        give: TokenValues,
+        /// Tokens of a text: longer texts are truncated, shorter ones padded. If it is missing, texts keep their length
+        /// (`any` in `shape`), and those of a batch are padded to the longest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        length: Option<u32>,
+        /// Most tokens of a text if `length` is missing; longer texts are truncated. Default: 512.
+        #[serde(default = "most_tokens")]
+        most: u32,
+        /// Whether the special tokens of the tokenizer are added, such as `[CLS]` and `[SEP]`. Default: true.
+        #[serde(default = "picture::yes")]
+        special: bool,
+    },
+    /// Bytes: the first and the last ones, each as its value; what is missing between them is padding.
+    Ends {
+        /// Number of bytes from the start, without blanks there.
+        first: u32,
+        /// Number of bytes from the end, without blanks there. Default: 0.
+        #[serde(default)]
+        last: u32,
+        /// Value for missing bytes.
+        padding: u32,
+    },
+}
+
+/// Values of tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenValues {
+    /// The token's number.
+    #[default]
+    Ids,
+    /// 1 for a token, 0 for padding.
+    Mask,
+    /// The number of the part of a text that it belongs to.
+    Types,
+}
+
+fn most_tokens() -> u32 {
+    512
 }
 
 /// An output of a model.
@@ -312,6 +448,12 @@ pub enum OutputType {
     Tensor,
     /// UTF-8 text.
     Text,
+    /// One 64-bit float.
+    Float64,
+    /// One 64-bit integer.
+    Int64,
+    /// One truth value.
+    Bool,
 }
 
 /// One step from the model's tensor to the column's value.
@@ -322,10 +464,41 @@ pub enum Postprocess {
     Softmax {},
     /// Divide by the Euclidean length.
     L2Norm {},
-    /// The label of the largest value: text.
+    /// `1 / (1 + exp(-x))` of each value.
+    Sigmoid {},
+    /// Swap the last two dimensions.
+    Transpose {},
+    /// The largest value: a float64, usually the score of the label that `argmax` gives.
+    Max {},
+    /// The label of the largest value: text. Without labels its position: an int64.
     Argmax {
         /// Labels in order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         labels: Vec<String>,
+        /// File with a label in each line, relative to the manifest, instead of `labels`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_file: Option<Located<String>>,
+        /// Name of an entry in the metadata of the model file, instead of `labels`: a label in each line, or a dictionary
+        /// as Ultralytics writes (`names`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_metadata: Option<String>,
+    },
+    /// The largest values, largest first: a tensor `[k]` of them, of their positions, or of their labels.
+    TopK {
+        /// Number of values.
+        k: u32,
+        /// Result. Default: labels if there are any, else positions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        give: Option<TopValues>,
+        /// Labels in order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        labels: Vec<String>,
+        /// File with a label in each line, relative to the manifest, instead of `labels`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_file: Option<Located<String>>,
+        /// Name of an entry in the metadata of the model file, instead of `labels`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_metadata: Option<String>,
     },
     /// Greedy CTC decoding: text.
     CtcDecode {
@@ -348,6 +521,18 @@ pub enum Postprocess {
     TextBoxes(TextDecoding),
 }
 
+/// Result of `top_k`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TopValues {
+    /// The values.
+    Values,
+    /// Their positions in the output: int64.
+    Positions,
+    /// Their labels: text.
+    Labels,
+}
+
 /// Settings for boxes around text. The tensor is `[height, width]` or `[1, height, width]` for each picture, with values
 /// from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -367,7 +552,7 @@ pub struct TextDecoding {
     #[serde(default = "least_text")]
     pub least: u32,
     /// Largest number of boxes in a picture; keeps those with the best scores. Default: 64.
-    #[serde(default = "most_boxes")]
+    #[serde(default = "boxes::most")]
     pub most: u32,
 }
 
@@ -385,64 +570,6 @@ fn text_growth() -> f32 {
 
 fn least_text() -> u32 {
     3
-}
-
-/// Form of the boxes of a detection head. Its tensor is `[places, numbers]` for each picture, or `[numbers, places]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BoxDecoding {
-    /// Meaning of the first four numbers of a place. Default: center.
-    #[serde(default)]
-    pub form: BoxForm,
-    /// Meaning of the numbers after them. Default: best.
-    #[serde(default)]
-    pub scores: BoxScores,
-    /// Width and height, in pixels, of the picture to which the first four numbers refer. Default: they are shares of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub picture: Option<[f32; 2]>,
-    /// Whether numbers come before places in the tensor. Default: false.
-    #[serde(default)]
-    pub transposed: bool,
-    /// Least score of a box, 0 to 1; boxes below it are left out.
-    pub threshold: f32,
-    /// Largest overlap with a better box (intersection over union), 0 to 1; boxes above it are left out.
-    pub iou: f32,
-    /// Whether only boxes of the same class are compared. Default: false, all are.
-    #[serde(default)]
-    pub per_class: bool,
-    /// Largest number of boxes in a picture. Default: 64.
-    #[serde(default = "most_boxes")]
-    pub most: u32,
-}
-
-fn most_boxes() -> u32 {
-    64
-}
-
-/// Meaning of the four numbers of a box.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BoxForm {
-    /// Horizontal and vertical place of the centre, width, height.
-    #[default]
-    Center,
-    /// Left, top, right, bottom.
-    Corners,
-    /// Left, top, width, height.
-    LeftTop,
-}
-
-/// Meaning of the numbers after the box, which give its class.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BoxScores {
-    /// The best class's score and its number.
-    #[default]
-    Best,
-    /// A score for each class.
-    Each,
-    /// A score for any object, then one for each class: their product counts.
-    Objectness,
 }
 
 /// A loop around a model, which feeds states back until an end token or a number of steps.

@@ -17,20 +17,70 @@ pub enum ElementType {
     Float32,
     /// 16-bit IEEE float.
     Float16,
+    /// 64-bit IEEE float.
+    Float64,
     /// 64-bit signed integer.
     Int64,
+    /// 32-bit signed integer.
+    Int32,
+    /// 8-bit signed integer.
+    Int8,
     /// 8-bit unsigned integer.
     Uint8,
+    /// True or false.
+    Bool,
+    /// UTF-8 text.
+    Text,
+}
+
+impl ElementType {
+    /// All element types.
+    pub const ALL: [Self; 9] = [
+        Self::Float32,
+        Self::Float16,
+        Self::Float64,
+        Self::Int64,
+        Self::Int32,
+        Self::Int8,
+        Self::Uint8,
+        Self::Bool,
+        Self::Text,
+    ];
+
+    /// Name in manifests and types of columns.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ElementType::Float32 => "float32",
+            ElementType::Float16 => "float16",
+            ElementType::Float64 => "float64",
+            ElementType::Int64 => "int64",
+            ElementType::Int32 => "int32",
+            ElementType::Int8 => "int8",
+            ElementType::Uint8 => "uint8",
+            ElementType::Bool => "bool",
+            ElementType::Text => "text",
+        }
+    }
+
+    /// Returns the element type with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|element| element.name() == name)
+    }
+
+    /// Whether values are floats of any width.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::Float32 | Self::Float16 | Self::Float64)
+    }
+
+    /// Whether values are whole numbers of any width.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::Int64 | Self::Int32 | Self::Int8 | Self::Uint8)
+    }
 }
 
 impl fmt::Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ElementType::Float32 => "float32",
-            ElementType::Float16 => "float16",
-            ElementType::Int64 => "int64",
-            ElementType::Uint8 => "uint8",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -43,6 +93,8 @@ pub enum ColumnType {
     Image,
     /// An encoded sound (WAV bytes).
     Audio,
+    /// Bytes in any other form, such as those of a whole file.
+    Bytes,
     /// UTF-8 text.
     Text,
     /// 64-bit signed integer.
@@ -65,6 +117,7 @@ impl fmt::Display for ColumnType {
         match self {
             ColumnType::Image => f.write_str("image"),
             ColumnType::Audio => f.write_str("audio"),
+            ColumnType::Bytes => f.write_str("bytes"),
             ColumnType::Text => f.write_str("text"),
             ColumnType::Int64 => f.write_str("int64"),
             ColumnType::Float64 => f.write_str("float64"),
@@ -74,6 +127,38 @@ impl fmt::Display for ColumnType {
                 write!(f, "tensor<{element}>[{}]", shape.join(", "))
             }
         }
+    }
+}
+
+impl ColumnType {
+    /// Returns the type of this name, as [`fmt::Display`] prints it; `None` if there is none, or if a tensor would have more
+    /// values than 32 bits count.
+    ///
+    /// ```
+    /// use tidemill_spec::types::ColumnType;
+    /// let vector = ColumnType::named("tensor<float32>[2, 3]").unwrap();
+    /// assert_eq!(vector.to_string(), "tensor<float32>[2, 3]");
+    /// assert_eq!(ColumnType::named("tensor<float32>"), None);
+    /// ```
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name.trim() {
+            "text" => ColumnType::Text,
+            "int64" => ColumnType::Int64,
+            "float64" => ColumnType::Float64,
+            "bool" => ColumnType::Bool,
+            "image" => ColumnType::Image,
+            "audio" => ColumnType::Audio,
+            "bytes" => ColumnType::Bytes,
+            tensor => {
+                let (element, shape) = tensor.strip_prefix("tensor<")?.strip_suffix(']')?.split_once(">[")?;
+                let element = ElementType::named(element)?;
+                let sides = shape.split(',').map(str::trim).filter(|side| !side.is_empty());
+                let shape = sides.map(|side| side.parse().ok()).collect::<Option<Vec<usize>>>()?;
+                let size = shape.iter().try_fold(1usize, |size, side| size.checked_mul(*side))?;
+                i32::try_from(size).ok()?;
+                ColumnType::Tensor { element, shape }
+            }
+        })
     }
 }
 
@@ -134,5 +219,29 @@ impl fmt::Display for StreamType {
             self.columns.iter().map(|c| format!("{}: {}", c.name, c.column_type)).collect();
         write!(f, "{{{}}}", columns.join(", "))?;
         if self.revised { f.write_str(", rows can be retracted") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_read_as_they_are_printed() {
+        let scalars = ["text", "int64", "float64", "bool", "image", "audio", "bytes"].map(str::to_owned);
+        let tensors = ElementType::ALL.map(|element| format!("tensor<{element}>[2, 3]"));
+        for name in scalars.into_iter().chain(tensors) {
+            assert_eq!(ColumnType::named(&name).map(|found| found.to_string()), Some(name));
+        }
+        let wrong = [
+            "float",
+            "tensor<float32>",
+            "tensor<double>[1]",
+            "tensor<uint8>[x]",
+            "tensor<uint8>[4000000000]",
+        ];
+        for wrong in wrong {
+            assert_eq!(ColumnType::named(wrong), None, "{wrong}");
+        }
     }
 }

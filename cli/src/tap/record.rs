@@ -53,7 +53,8 @@ impl Shown {
         let condition = arguments.condition.as_deref().map(|text| condition(text, stream)).transpose()?;
         let is_shown = |name: &String| arguments.columns.is_empty() || arguments.columns.contains(name);
         let media = stream.columns.iter().enumerate().filter(|(_, column)| {
-            matches!(column.column_type, ColumnType::Image | ColumnType::Audio) && is_shown(&column.name)
+            matches!(column.column_type, ColumnType::Image | ColumnType::Audio | ColumnType::Bytes)
+                && is_shown(&column.name)
         });
         let is_json = arguments.output == OutputForm::Json;
         Ok(Self {

@@ -1,46 +1,111 @@
-//! Alphabets stored in the model file instead of the manifest.
+//! Alphabets and labels stored in the model file, or in a file beside it, instead of the manifest.
 use crate::error::{ModelError, Role};
 use crate::facts::ModelFacts;
+use std::path::Path;
 use tidemill_spec::manifest::{Manifest, Postprocess};
+use tidemill_spec::span::Located;
+
+/// Largest file of labels, bytes.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// Most entries of the file's metadata in a message.
 const NAMED: usize = 10;
 
 /// Returns the manifest with the characters of its `ctc_decode` steps read from the file's metadata, one per line, before
-/// those that the manifest adds.
+/// those that the manifest adds; and with the labels of `argmax` and `top_k` from the metadata or a file in `folder`.
 ///
 /// # Errors
-/// [`ModelError::Steps`] if the file has no such metadata, or a line is no single character.
-pub(crate) fn filled_in(mut manifest: Manifest, facts: &ModelFacts) -> Result<Manifest, Vec<ModelError>> {
+/// [`ModelError::Steps`] if the file has no such metadata, a line of an alphabet is no single character, or the file of labels
+/// cannot be read.
+pub(crate) fn filled_in(
+    mut manifest: Manifest,
+    facts: &ModelFacts,
+    folder: &Path,
+) -> Result<Manifest, Vec<ModelError>> {
     let mut errors = Vec::new();
     for output in &mut manifest.outputs {
         let name = output.name.to_string();
         for step in &mut output.postprocess {
             let span = step.span.clone();
-            let Postprocess::CtcDecode { alphabet, alphabet_metadata: Some(key), .. } = &mut step.value
-            else {
-                continue;
+            let filled = match &mut step.value {
+                Postprocess::CtcDecode { alphabet, alphabet_metadata: Some(key), .. } => {
+                    characters(key, facts).map(|all| alphabet.insert_str(0, &all))
+                }
+                Postprocess::Argmax { labels, labels_file, labels_metadata }
+                | Postprocess::TopK { labels, labels_file, labels_metadata, .. } => {
+                    match (labels_file, labels_metadata) {
+                        (None, None) => Ok(()),
+                        (Some(file), None) if labels.is_empty() => {
+                            lines_of(file, folder).map(|all| *labels = all)
+                        }
+                        (None, Some(key)) if labels.is_empty() => {
+                            labels_of(key, facts).map(|all| *labels = all)
+                        }
+                        _ => Err("labels come from one place: `labels`, `labels_file` or `labels_metadata`"
+                            .to_owned()),
+                    }
+                }
+                _ => Ok(()),
             };
-            match characters(key, facts) {
-                Ok(mut all) => {
-                    all.push_str(alphabet);
-                    *alphabet = all;
-                }
-                Err(message) => {
-                    errors.push(ModelError::Steps { role: Role::Output, name: name.clone(), message, span })
-                }
+            if let Err(message) = filled {
+                errors.push(ModelError::Steps { role: Role::Output, name: name.clone(), message, span });
             }
         }
     }
     if errors.is_empty() { Ok(manifest) } else { Err(errors) }
 }
 
-fn characters(key: &str, facts: &ModelFacts) -> Result<String, String> {
-    let Some(text) = facts.metadata.get(key) else {
+fn lines_of(file: &Located<String>, folder: &Path) -> Result<Vec<String>, String> {
+    let path = folder.join(&file.value);
+    let failed = |reason: String| format!("cannot read the labels in {}: {reason}", path.display());
+    let size = std::fs::metadata(&path).map_err(|error| failed(error.to_string()))?.len();
+    if size > MOST_BYTES {
+        return Err(failed(format!("it has {size} bytes, at most {MOST_BYTES} are possible")));
+    }
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+    Ok(lines(&text).map(str::to_owned).collect())
+}
+
+fn labels_of(key: &str, facts: &ModelFacts) -> Result<Vec<String>, String> {
+    let text = metadata(key, facts)?;
+    Ok(dictionary(text).unwrap_or_else(|| lines(text).map(str::to_owned).collect()))
+}
+
+/// Parses the values of a dictionary as Python prints it, `{0: 'person', 1: "bird's nest"}`, if its keys count from 0.
+pub fn dictionary(names: &str) -> Option<Vec<String>> {
+    let mut rest = names.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
+    let mut labels = Vec::new();
+    while !rest.is_empty() {
+        let (key, after) = rest.split_once(':')?;
+        if key.trim().trim_matches(['"', '\'']).parse::<usize>().ok()? != labels.len() {
+            return None;
+        }
+        let mut characters = after.trim_start().chars();
+        let quote = characters.next().filter(|quote| matches!(quote, '"' | '\''))?;
+        let mut label = String::new();
+        loop {
+            match characters.next()? {
+                '\\' => label.push(characters.next()?),
+                c if c == quote => break,
+                c => label.push(c),
+            }
+        }
+        labels.push(label);
+        rest = characters.as_str().trim_start().trim_start_matches(',').trim_start();
+    }
+    Some(labels)
+}
+
+fn metadata<'a>(key: &str, facts: &'a ModelFacts) -> Result<&'a str, String> {
+    facts.metadata.get(key).map(String::as_str).ok_or_else(|| {
         let names: Vec<String> = facts.metadata.keys().take(NAMED).map(|name| format!("`{name}`")).collect();
         let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        return Err(format!("the model file has no metadata `{key}`; it has: {there}"));
-    };
+        format!("the model file has no metadata `{key}`; it has: {there}")
+    })
+}
+
+fn characters(key: &str, facts: &ModelFacts) -> Result<String, String> {
+    let text = metadata(key, facts)?;
     let mut all = String::new();
     for (index, line) in lines(text).enumerate() {
         let mut characters = line.chars();
@@ -70,5 +135,13 @@ mod tests {
     fn one_character_a_line() {
         assert_eq!(lines("a\nb\r\n \n").collect::<Vec<_>>(), ["a", "b", " "]);
         assert_eq!(lines("\u{3000}\nb").collect::<Vec<_>>(), ["\u{3000}", "b"]);
+    }
+
+    #[test]
+    fn dictionaries_of_labels_are_read() {
+        let labels = dictionary("{0: 'red', 1: \"cat's eye\", 2: 'no'}").unwrap();
+        assert_eq!(labels, ["red", "cat's eye", "no"]);
+        assert_eq!(dictionary("{1: 'x'}"), None);
+        assert_eq!(dictionary("no dictionary"), None);
     }
 }

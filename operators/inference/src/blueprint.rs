@@ -4,15 +4,17 @@ use crate::backend;
 use crate::error::{ModelError, Role};
 use crate::facts::{self, Dimension, FactsError, ModelFacts, Port, PortElement};
 use crate::location;
+use crate::postprocess::boxes::outputs_beside;
 use crate::sequence::plan::{self, Plan};
-use crate::steps::{InputSteps, OutputSteps};
+use crate::steps::{InputSteps, OutputSteps, column_shape};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::{
-    self, Artifact, Initial, Manifest, ModelInput, ModelOutput, OriginKind, OutputType, Postprocess,
+    self, Artifact, Feature, Initial, InputType, Manifest, ModelInput, ModelOutput, OriginKind, Postprocess,
+    Preprocess,
 };
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType};
@@ -22,6 +24,10 @@ use tidemill_spec::types::{Column, ColumnType, ElementType};
 pub(crate) enum Feed {
     /// Input `i` of the manifest.
     Column(usize),
+    /// Constant `i` of the manifest.
+    Constant(usize),
+    /// State `i` of the manifest, kept from record to record.
+    Memory(usize),
     /// State `i` of the loop.
     State(usize),
     /// The token of the loop's previous step.
@@ -35,6 +41,46 @@ pub(crate) struct FileInput {
     pub(crate) element: ElementType,
     /// Shape of one row.
     pub(crate) row: Vec<usize>,
+    pub(crate) records: Records,
+}
+
+/// Dimension of a tensor of the file that counts records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Records {
+    /// This one.
+    At(usize),
+    /// None: the tensor is that of one record.
+    One,
+}
+
+impl Records {
+    pub(crate) fn of(shape: &[manifest::Dimension]) -> Self {
+        match manifest::Dimension::batch_axis(shape) {
+            Some(axis) => Self::At(axis),
+            None if shape.first() == Some(&manifest::Dimension::Fixed(1)) => Self::At(0),
+            None => Self::One,
+        }
+    }
+}
+
+/// A column that a model reads.
+#[derive(Debug, Clone)]
+pub struct ReadColumn {
+    /// Its name in the manifest.
+    pub name: Located<String>,
+    /// Position of the model input in the manifest.
+    pub input: usize,
+    /// The types that it can have.
+    pub wanted: Wanted,
+}
+
+/// Types of a column that a model reads.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// This type.
+    Exactly(ColumnType),
+    /// A number, truth value or category.
+    Feature(Feature),
 }
 
 /// A model whose manifest and file agree.
@@ -53,8 +99,8 @@ pub struct Blueprint {
     pub(crate) input_rows: Vec<Vec<usize>>,
     /// Shape of one row of each manifest output.
     pub(crate) output_rows: Vec<Vec<usize>>,
-    /// Positions in the file of the outputs that are read: those of the manifest, then the loop's states, then the loop's
-    /// token scores.
+    /// Positions in the file of the outputs that are read: those of the manifest, then those that detection heads read beside
+    /// theirs, then those of states, then the loop's states, then the loop's token scores.
     pub(crate) wanted: Vec<usize>,
     /// The decoder's plan, if the manifest has one.
     pub(crate) sequence: Option<Plan>,
@@ -176,7 +222,7 @@ impl Blueprint {
                 span: digest.span.clone(),
             }]);
         }
-        let manifest = alphabet::filled_in(manifest, &facts)?;
+        let manifest = alphabet::filled_in(manifest, &facts, &folder)?;
         let mut comparison = Comparison { facts: &facts, errors: Vec::new() };
         let (input_rows, output_rows) = comparison.ports(&manifest);
         let inputs = comparison.inputs(&manifest);
@@ -190,19 +236,8 @@ impl Blueprint {
         if !comparison.errors.is_empty() {
             return Err(comparison.errors);
         }
-        let fixed = |port: &Port| {
-            port.shape
-                .as_ref()
-                .and_then(|shape| shape.first())
-                .is_some_and(|d| matches!(d, Dimension::Fixed(_)))
-        };
         Ok(Self {
-            one_by_one: sequence.is_some()
-                || facts.inputs.iter().any(fixed)
-                || manifest
-                    .inputs
-                    .iter()
-                    .any(|i| matches!(i.shape.first(), Some(manifest::Dimension::Fixed(_)))),
+            one_by_one: sequence.is_some() || is_for_one(&manifest, &facts),
             inputs,
             input_rows,
             output_rows,
@@ -235,14 +270,7 @@ impl Blueprint {
     /// The output columns of the model.
     pub fn output_columns(&self) -> Vec<Column> {
         let outputs = self.manifest.outputs.iter().zip(&self.output_rows).map(|(output, row)| {
-            let column_type = match output.output_type {
-                OutputType::Text => ColumnType::Text,
-                OutputType::Tensor => {
-                    let (element, shape) = OutputSteps::column_shape(output, row);
-                    ColumnType::Tensor { element, shape }
-                }
-            };
-            Column::new(output.column.value.clone(), column_type)
+            Column::new(output.column.value.clone(), OutputSteps::column_type(output, row))
         });
         let collected = self
             .manifest
@@ -253,6 +281,90 @@ impl Blueprint {
             .map(|column| Column::new(column.value.clone(), ColumnType::Text));
         outputs.chain(collected).collect()
     }
+}
+
+impl Blueprint {
+    /// The columns that the model reads, in the order of the manifest's inputs.
+    pub fn read_columns(&self) -> Vec<ReadColumn> {
+        let inputs = self.manifest.inputs.iter().zip(&self.input_rows).enumerate();
+        let columns = inputs.flat_map(|(at, (input, row))| {
+            let exactly = |wanted| {
+                vec![ReadColumn { name: input.column.clone(), input: at, wanted: Wanted::Exactly(wanted) }]
+            };
+            match input.input_type {
+                InputType::Image | InputType::PictureSize => exactly(ColumnType::Image),
+                InputType::Audio => exactly(ColumnType::Audio),
+                InputType::Text => exactly(ColumnType::Text),
+                InputType::Bytes => exactly(ColumnType::Bytes),
+                InputType::Tensor => exactly(ColumnType::Tensor {
+                    element: input.dtype,
+                    // Wrong steps are refused with the blueprint.
+                    shape: column_shape(input, row).unwrap_or_else(|_| row.clone()),
+                }),
+                InputType::Features => {
+                    let read = |feature: &Located<Feature>| ReadColumn {
+                        name: Located::new(feature.column.clone(), feature.span.clone()),
+                        input: at,
+                        wanted: Wanted::Feature(feature.value.clone()),
+                    };
+                    input.columns.iter().map(read).collect()
+                }
+            }
+        });
+        columns.collect()
+    }
+
+    /// Width and height of the picture that the model reads, if it reads one.
+    pub(crate) fn picture(&self) -> Option<[f32; 2]> {
+        let inputs = self.manifest.inputs.iter().zip(&self.input_rows);
+        let mut pictures = inputs.filter(|(input, _)| input.input_type == InputType::Image);
+        let (_, row) = pictures.next()?;
+        Some(match *row.as_slice() {
+            [height, width, 1 | 3] if !matches!(row.first(), Some(1 | 3)) => [width as f32, height as f32],
+            [.., height, width] => [width as f32, height as f32],
+            _ => return None,
+        })
+    }
+
+    /// Names of the outputs that detection heads read beside their own, for each output of the manifest.
+    pub(crate) fn beside(&self) -> impl Iterator<Item = usize> {
+        self.manifest.outputs.iter().map(|output| names_beside(output).count())
+    }
+}
+
+/// Names of the outputs that the head of this output reads beside it.
+fn names_beside(output: &ModelOutput) -> impl Iterator<Item = &Located<String>> {
+    output.postprocess.iter().flat_map(|step| match &step.value {
+        Postprocess::DecodeBoxes(decoding) => outputs_beside(decoding),
+        _ => Vec::new(),
+    })
+}
+
+/// Whether records are run one by one: a tensor has no free dimension that counts them, or sounds differ in length.
+fn is_for_one(manifest: &Manifest, facts: &ModelFacts) -> bool {
+    let is_fixed = |name: &str, shape: &[manifest::Dimension]| {
+        let Some(axis) = manifest::Dimension::batch_axis(shape) else { return true };
+        let port = facts.inputs.iter().chain(&facts.outputs).find(|port| port.name == name);
+        let size = port.and_then(|port| port.shape.as_ref()).and_then(|shape| shape.get(axis));
+        matches!(size, Some(Dimension::Fixed(_)))
+    };
+    let is_open = |input: &ModelInput| {
+        let joins = |step: &Located<Preprocess>| matches!(step.value, Preprocess::Tokenize { .. });
+        input.shape.contains(&manifest::Dimension::Any) && !input.preprocess.iter().any(joins)
+    };
+    let states = manifest.repeat.iter().flat_map(|repeat| &repeat.states);
+    let is_fixed_state = |state: &manifest::LoopState| {
+        let port = facts.inputs.iter().find(|port| port.name == state.input.as_str());
+        let size = port.and_then(|port| port.shape.as_ref()).and_then(|shape| shape.first());
+        matches!(size, Some(Dimension::Fixed(_)))
+    };
+    manifest.inputs.iter().any(|input| is_fixed(&input.name, &input.shape) || is_open(input))
+        || manifest.states.iter().any(|state| is_fixed(&state.input, &state.shape))
+        || manifest.outputs.iter().any(|output| {
+            manifest::Dimension::batch_axis(&output.shape).is_none()
+                || output.shape.contains(&manifest::Dimension::Any)
+        })
+        || states.into_iter().any(is_fixed_state)
 }
 
 /// A file that is no model is usually a damaged one, which its digest shows.
@@ -334,23 +446,6 @@ impl<'a> Comparison<'a> {
         shape_span: &Span,
     ) {
         let Some((_, port)) = self.port(role, name, name_span) else { return };
-        if !matches!(shape.first(), Some(manifest::Dimension::Batch | manifest::Dimension::Fixed(1))) {
-            let found = match shape.first() {
-                Some(first) => format!("its first dimension is {first}, which does not count records"),
-                None => "it has no dimension that counts records".to_owned(),
-            };
-            let message = format!(
-                "{found}: it must be `batch`, or 1 if the file accepts one record at a time; export a model \
-                 with its batch elsewhere again"
-            );
-            self.errors.push(ModelError::Steps {
-                role,
-                name: name.to_owned(),
-                message,
-                span: shape_span.clone(),
-            });
-            return;
-        }
         if !fits(element, shape, port) {
             let dimensions: Vec<String> = shape.iter().map(ToString::to_string).collect();
             self.errors.push(ModelError::PortType {
@@ -375,17 +470,26 @@ impl<'a> Comparison<'a> {
                 let state = l.states.iter().position(|s| s.input == port.name.as_str()).map(Feed::State);
                 state.or((l.feed.input == port.name.as_str()).then_some(Feed::Token))
             });
-            match (column.or(looped), &port.element) {
+            let constant = manifest.constants.iter().position(|constant| constant.name == port.name.as_str());
+            let memory = manifest.states.iter().position(|state| state.input == port.name.as_str());
+            let fixed = constant.map(Feed::Constant).or(memory.map(Feed::Memory));
+            match (column.or(looped).or(fixed), &port.element) {
+                (Some(Feed::Memory(i)), element) => inputs.extend(self.memory(manifest, i, port, element)),
                 (Some(Feed::Column(i)), _) => inputs.push(FileInput {
                     feed: Feed::Column(i),
                     element: manifest.inputs[i].dtype,
                     row: row_shape(&manifest.inputs[i].shape),
+                    records: Records::of(&manifest.inputs[i].shape),
                 }),
+                (Some(Feed::Constant(i)), element) => {
+                    inputs.extend(self.constant(manifest, i, port, element))
+                }
                 // Whether its type is usable is checked with the loop.
                 (Some(feed), PortElement::Known(element)) => inputs.push(FileInput {
                     feed,
                     element: *element,
                     row: fixed_row(port).unwrap_or_default(),
+                    records: Records::At(0),
                 }),
                 (Some(_), PortElement::Other(_)) => {}
                 (None, _) => {
@@ -401,9 +505,80 @@ impl<'a> Comparison<'a> {
         inputs
     }
 
+    /// Returns the feed of a constant.
+    fn constant(
+        &mut self,
+        manifest: &Manifest,
+        at: usize,
+        port: &Port,
+        element: &PortElement,
+    ) -> Option<FileInput> {
+        let constant = &manifest.constants[at];
+        let mut wrong = |message: String| {
+            let (name, span) = (constant.name.to_string(), constant.value.span.clone());
+            self.errors.push(ModelError::Steps { role: Role::Input, name, message, span });
+        };
+        let PortElement::Known(element) = *element else {
+            wrong(format!("a constant cannot be {}", port.type_text()));
+            return None;
+        };
+        let size = |dimension: &Dimension| match dimension {
+            Dimension::Fixed(size) => *size,
+            Dimension::Free(_) => 1,
+        };
+        let shape = port.shape.as_deref().unwrap_or_default();
+        let row: Vec<usize> = shape.iter().map(size).collect();
+        let (given, needed) = (constant.value.values().len(), row.iter().product::<usize>());
+        // A free dimension of the file takes as many values as there are.
+        let free = shape.iter().filter(|dimension| matches!(dimension, Dimension::Free(_))).count();
+        if element == ElementType::Text
+            || given != 1 && given != needed && !(free == 1 && given.is_multiple_of(needed))
+        {
+            wrong(format!("{given} values do not fill {}", port.type_text()));
+            return None;
+        }
+        let mut row = row;
+        if given != 1 && given != needed {
+            let open = shape.iter().position(|dimension| matches!(dimension, Dimension::Free(_)));
+            if let Some(open) = open {
+                row[open] = given / needed;
+            }
+        }
+        let counts = matches!(shape.first(), Some(Dimension::Free(_))) && row.first() == Some(&1);
+        let records = if counts { Records::At(0) } else { Records::One };
+        Some(FileInput { feed: Feed::Constant(at), element, row, records })
+    }
+
+    /// Returns the feed of a state.
+    fn memory(
+        &mut self,
+        manifest: &Manifest,
+        at: usize,
+        port: &Port,
+        element: &PortElement,
+    ) -> Option<FileInput> {
+        let state = &manifest.states[at];
+        let PortElement::Known(element) = *element else { return None };
+        let (name, shape) = (&state.input, &state.shape);
+        self.declared(Role::Input, name, &name.span, element, shape, &shape.span);
+        let (name, row) = (&state.output, row_shape(shape));
+        self.declared(Role::Output, name, &name.span, element, shape, &shape.span);
+        if port.shape.is_none() {
+            return None;
+        }
+        Some(FileInput { feed: Feed::Memory(at), element, row, records: Records::of(shape) })
+    }
+
     fn wanted(&mut self, manifest: &Manifest) -> Vec<usize> {
-        let position = |name: &str| self.facts.outputs.iter().position(|port| port.name == name);
+        let facts = self.facts;
+        let position = |name: &str| facts.outputs.iter().position(|port| port.name == name);
         let mut names: Vec<&str> = manifest.outputs.iter().map(|output| output.name.as_str()).collect();
+        for name in manifest.outputs.iter().flat_map(names_beside) {
+            if self.port(Role::Output, name, &name.span).is_some() {
+                names.push(name.as_str());
+            }
+        }
+        names.extend(manifest.states.iter().map(|state| state.output.as_str()));
         if let Some(repeat) = &manifest.repeat {
             names.extend(repeat.states.iter().map(|state| state.output.as_str()));
             names.push(repeat.feed.output.as_str());
@@ -521,14 +696,11 @@ fn reads_metadata(output: &ModelOutput) -> bool {
 
 /// The shape without the batch dimension.
 fn row_shape(shape: &[manifest::Dimension]) -> Vec<usize> {
-    shape
-        .iter()
-        .skip(1)
-        .map(|dimension| match dimension {
-            manifest::Dimension::Fixed(size) => *size as usize,
-            manifest::Dimension::Batch | manifest::Dimension::Any => 1,
-        })
-        .collect()
+    let size = |dimension: &manifest::Dimension| match dimension {
+        manifest::Dimension::Fixed(size) => *size as usize,
+        manifest::Dimension::Batch | manifest::Dimension::Any => 1,
+    };
+    manifest::Dimension::row(shape).iter().map(size).collect()
 }
 
 /// The shape without the batch dimension, if all of it is fixed.
@@ -548,10 +720,6 @@ fn fixed_row(port: &Port) -> Option<Vec<usize>> {
 /// whether the size is right.
 fn fits(element: ElementType, shape: &[manifest::Dimension], port: &Port) -> bool {
     if port.element != PortElement::Known(element) {
-        return false;
-    }
-    let batch_only_first = !shape.iter().skip(1).any(|d| *d == manifest::Dimension::Batch);
-    if !batch_only_first {
         return false;
     }
     let Some(found) = &port.shape else { return true };

@@ -36,7 +36,7 @@ pub(crate) fn run(
     let mut last: Vec<Vec<Option<Tensor>>> = vec![vec![None; rows]; blueprint.output_rows.len()];
     for (input, tensor) in blueprint.inputs.iter().zip(inputs.iter_mut()) {
         match input.feed {
-            Feed::Column(_) => {}
+            Feed::Column(_) | Feed::Constant(_) | Feed::Memory(_) => {}
             Feed::State(i) => fill(tensor, initial(&repeat.states[i].initial)),
             Feed::Token => fill(tensor, f64::from(repeat.feed.start)),
         }
@@ -89,7 +89,7 @@ pub(crate) fn run(
         let mut states: Vec<Option<Tensor>> = states.into_iter().map(Some).collect();
         for (input, tensor) in blueprint.inputs.iter().zip(inputs.iter_mut()) {
             match input.feed {
-                Feed::Column(_) => {}
+                Feed::Column(_) | Feed::Constant(_) | Feed::Memory(_) => {}
                 Feed::State(i) => {
                     if let Some(next) = states.get_mut(i).and_then(Option::take) {
                         *tensor = next;

@@ -11,7 +11,7 @@ use tidemill_spec::types::ElementType;
 pub enum PortElement {
     /// A type that Tidemill can feed or read.
     Known(ElementType),
-    /// Another type, by its ONNX name in lower case (`float16`, `string`).
+    /// Another type, by its ONNX name in lower case (`uint16`, `bfloat16`).
     Other(String),
 }
 
@@ -403,8 +403,13 @@ fn element(number: i64) -> PortElement {
     match number {
         1 => PortElement::Known(ElementType::Float32),
         2 => PortElement::Known(ElementType::Uint8),
+        3 => PortElement::Known(ElementType::Int8),
+        6 => PortElement::Known(ElementType::Int32),
         7 => PortElement::Known(ElementType::Int64),
+        8 => PortElement::Known(ElementType::Text),
+        9 => PortElement::Known(ElementType::Bool),
         10 => PortElement::Known(ElementType::Float16),
+        11 => PortElement::Known(ElementType::Float64),
         other => {
             let name = usize::try_from(other).ok().and_then(|other| NAMES.get(other));
             PortElement::Other(name.map_or_else(|| format!("ONNX type {other}"), |name| (*name).to_owned()))

@@ -7,10 +7,12 @@
 pub mod alphabet;
 pub mod backend;
 pub mod blueprint;
+pub mod cell;
 pub mod choice;
 mod decode_loop;
 pub mod error;
 pub mod facts;
+pub mod frame;
 pub mod location;
 mod ml;
 pub mod model;

@@ -8,18 +8,32 @@
 //!   backend: auto          # auto | rten | ort
 //!   options: {keep: [image]}
 //! ```
-//! Columns that the manifest reads as image, sound or tensor are consumed unless `keep` names them; text stays. An unusable
+//! A model whose manifest has `states` needs the option `state`, which says what records follow each other. It computes epoch
+//! by epoch, and its states are part of snapshots:
+//!
+//! ```yaml
+//! - id: speech
+//!   kind: ml
+//!   input: chunks
+//!   variants: [models/voice-activity.yaml]
+//!   options: {state: {key: microphone, reset_after: 5s}}
+//! ```
+//! Columns that the manifest reads as image, sound, bytes or tensor are consumed unless `keep` names them; texts and numbers
+//! stay. An unusable
 //! record becomes a dead letter (`image_truncated`, `audio_empty`, ...); the others of its batch are processed.
 mod columns;
+mod stateful;
 
 use self::columns::{CellReader, array};
-use crate::blueprint::Blueprint;
+use self::stateful::{Rules, StateOptions, StatefulMl};
+use crate::blueprint::{Blueprint, ReadColumn, Wanted};
 use crate::choice;
 use crate::error::ModelError;
 use crate::model::Model;
 use crate::prepared::PreparedRows;
 use crate::preprocess::Rejected;
-use crate::steps::{OutputColumn, column_shape};
+use crate::preprocess::features;
+use crate::steps::{Cell, OutputColumn};
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array};
 use arrow_schema::SchemaRef;
 use schemars::JsonSchema;
@@ -29,14 +43,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_operators::api::{
-    BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
+    BoundOperator, Computation, DeadLetter, Inference, Instance, MakeInstance, OperatorError, Output, Spread,
 };
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind, Step};
 use tidemill_operators::model::{ChosenBackend, ModelSpec};
 use tidemill_operators::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
+use tidemill_operators::relational::expression::Expression;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::OperatorFacts;
-use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
+use tidemill_spec::manifest::{InputType, Manifest};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
@@ -91,6 +106,10 @@ impl MlKind {
     /// # Errors
     /// An error in the data, the manifest, its file or its backends.
     pub fn instance(&self, spec: &ModelSpec) -> Result<Box<dyn Inference>, OperatorError> {
+        Ok(Box::new(self.loaded(spec)?))
+    }
+
+    fn loaded(&self, spec: &ModelSpec) -> Result<MlInstance, OperatorError> {
         let layout = serde_json::from_value(spec.layout.clone())
             .map_err(|error| OperatorError::new(format!("the model of `{}`: {error}", spec.operator)))?;
         let blueprint = self.blueprint(&spec.manifest).map_err(ModelError::collect)?;
@@ -102,7 +121,7 @@ impl MlKind {
             layout,
             backend: ChosenBackend { why: choice.why(), name: choice.backend },
         });
-        Ok(Box::new(MlInstance { rows: model.no_rows(), model, plan }))
+        Ok(MlInstance { rows: model.no_rows(), model, plan })
     }
 }
 
@@ -118,6 +137,9 @@ struct Options {
     /// (`when_cut: degrade`) and when a plan changes. Default: none.
     #[serde(default)]
     variant_column: Option<Located<String>>,
+    /// For a model with `states` in its manifest: which records follow each other. `{}` if all do.
+    #[serde(default)]
+    state: Option<Located<StateOptions>>,
 }
 
 impl OperatorKind for MlKind {
@@ -134,17 +156,31 @@ impl OperatorKind for MlKind {
     }
 
     fn facts(&self) -> OperatorFacts {
-        OperatorFacts { computation: Computation::Inference, ..OperatorFacts::DEFAULT }
+        OperatorFacts { computation: Computation::Inference, loads_models: true, ..OperatorFacts::DEFAULT }
+    }
+
+    fn facts_of(&self, options: &Value) -> OperatorFacts {
+        match options.get("state") {
+            Some(_) => OperatorFacts { computation: Computation::Stateful, ..self.facts() },
+            None => self.facts(),
+        }
+    }
+
+    fn spread(&self, options: &Value) -> Spread {
+        match options.get("state") {
+            Some(state) => Spread::by_group(state.get("key").and_then(Value::as_str)),
+            None => Spread::Any,
+        }
     }
 
     fn bind(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
-        options: &Value,
+        written: &Value,
     ) -> Result<BoundOperator, Diagnostics> {
         let options: Options =
-            if options.is_null() { Options::default() } else { options.deserialize_into()? };
+            if written.is_null() { Options::default() } else { written.deserialize_into()? };
         let path = variant(context)?;
         let blueprint = match context.step {
             Step::Check => self.on_paper(&path),
@@ -154,7 +190,8 @@ impl OperatorKind for MlKind {
         let backend = context.backend.unwrap_or("auto").to_owned();
         available(&blueprint, &backend, context)?;
         let manifest = &blueprint.manifest;
-        kept_are_read(context, &options.keep, manifest)?;
+        let read = blueprint.read_columns();
+        kept_are_read(context, &options.keep, &manifest.id, &read)?;
         let keep: Vec<&str> = options.keep.iter().map(|name| name.value.as_str()).collect();
         let kept: Vec<usize> = kept_columns(&inputs[0].stream, manifest, &keep).collect();
         let (mut output, columns) = output_type(context, &inputs[0], &blueprint, &kept)?;
@@ -181,16 +218,78 @@ impl OperatorKind for MlKind {
                 .map_err(|error| Diagnostic::error("E0606", error.to_string()).at(context.id.span.clone()))?,
         };
         let models = self.clone();
-        Ok(BoundOperator {
-            id: spec.operator.clone(),
-            kind: spec.kind.clone(),
-            output,
-            computation: Computation::Inference,
-            spread: Spread::Any,
-            model: Some(spec.clone()),
-            make: Arc::new(move || models.instance(&spec).map(Instance::Inference)),
-        })
+        let (computation, spread) = (self.facts_of(written).computation, self.spread(written));
+        let (id, kind) = (spec.operator.clone(), spec.kind.clone());
+        let Some(rules) = rules(context, &inputs[0], options.state.as_ref(), manifest, &output)? else {
+            let model = Some(spec.clone());
+            let make: MakeInstance = Arc::new(move || models.instance(&spec).map(Instance::Inference));
+            return Ok(BoundOperator { id, kind, output, computation, spread, model, make });
+        };
+        let make: MakeInstance = Arc::new(move || {
+            let loaded = models.loaded(&spec)?;
+            Ok(Instance::Stateful(Box::new(StatefulMl::new(loaded, rules.clone()))))
+        });
+        Ok(BoundOperator { id, kind, output, computation, spread, model: None, make })
     }
+}
+
+/// Returns the rules of the states of a model; `None` if it has none.
+fn rules(
+    context: &OperatorContext<'_>,
+    port: &InputPort,
+    written: Option<&Located<StateOptions>>,
+    manifest: &Manifest,
+    output: &StreamType,
+) -> Result<Option<Rules>, Diagnostics> {
+    let Some(written) = written else {
+        let Some(state) = manifest.states.first() else { return Ok(None) };
+        let text = format!(
+            "the model `{}` keeps `{}` from record to record, and `{}` does not say which records follow each other",
+            manifest.id, state.input, context.id
+        );
+        let help = "write `options: {state: {key: COLUMN}}`, or `state: {}` if all records are one sequence";
+        return Err(Diagnostic::error("E0559", text).at(context.id.span.clone()).with_help(help).into());
+    };
+    if manifest.states.is_empty() {
+        let text = format!("the model `{}` keeps nothing from record to record", manifest.id);
+        let help = "remove `state`, or add `states` to the manifest";
+        return Err(Diagnostic::error("E0559", text).at(written.span.clone()).with_help(help).into());
+    }
+    let mut errors = Diagnostics::new();
+    let is_key =
+        |found: &ColumnType| matches!(found, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool);
+    let mut key = None;
+    if let Some(name) = &written.key {
+        match port.column(context.id, 0, name, "text, int64 or bool", is_key) {
+            Ok((index, column)) if output.column(name) == Some(column) => {
+                key = Some(METADATA_COLUMNS + index)
+            }
+            Ok(_) => {
+                let text = format!("the key `{name}` of the state is not in the output of `{}`", context.id);
+                let help = "rename the column that the model writes";
+                errors.push(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    let condition = written.reset_when.as_ref().map(|text| (text, Expression::compile(text, &port.stream)));
+    let reset_when = match condition {
+        None => None,
+        Some((_, Ok(compiled))) if compiled.result() == Some(ColumnType::Bool) => Some(compiled),
+        Some((text, Ok(_))) => {
+            let message = format!("`{text}` is no condition");
+            let help = "write one that is true or false, such as `start == 0.0`";
+            errors.push(Diagnostic::error("E0606", message).at(text.span.clone()).with_help(help));
+            None
+        }
+        Some((text, Err(error))) => {
+            let help = error.help.clone().unwrap_or_else(|| "correct the expression".to_owned());
+            errors.push(Diagnostic::error("E0606", error.message).at(text.span.clone()).with_help(help));
+            None
+        }
+    };
+    let reset_after = i64::try_from(written.reset_after.0 / 1_000).unwrap_or(i64::MAX);
+    errors.into_result(Some(Rules { key, reset_after, reset_when }))
 }
 
 /// Returns the manifest to bind: the requested one, else the first.
@@ -265,10 +364,22 @@ fn output_type(
 ) -> Result<(StreamType, Vec<usize>), Diagnostics> {
     let mut errors = Diagnostics::new();
     let mut columns = Vec::new();
-    for (input, row) in blueprint.manifest.inputs.iter().zip(&blueprint.input_rows) {
-        let expected = column_type(input, row);
-        let words = format!("{expected} (input `{}` of the model `{}`)", input.name, blueprint.manifest.id);
-        match port.column(context.id, 0, &input.column, &words, |found| *found == expected) {
+    for column in blueprint.read_columns() {
+        let input = &blueprint.manifest.inputs[column.input].name;
+        let of = format!("(input `{input}` of the model `{}`)", blueprint.manifest.id);
+        let found = match &column.wanted {
+            Wanted::Exactly(expected) => {
+                port.column(context.id, 0, &column.name, &format!("{expected} {of}"), |found| {
+                    found == expected
+                })
+            }
+            Wanted::Feature(feature) => {
+                let words = if feature.categories.is_empty() { "a number or bool" } else { "text or int64" };
+                let words = format!("{words} {of}");
+                port.column(context.id, 0, &column.name, &words, |found| features::accepts(feature, found))
+            }
+        };
+        match found {
             Ok((index, _)) => columns.push(index),
             Err(error) => errors.push(error),
         }
@@ -296,31 +407,18 @@ fn output_type(
     errors.into_result((output, columns))
 }
 
-fn column_type(input: &ModelInput, row: &[usize]) -> ColumnType {
-    match input.input_type {
-        InputType::Image => ColumnType::Image,
-        InputType::Audio => ColumnType::Audio,
-        InputType::Text => ColumnType::Text,
-        InputType::Tensor => ColumnType::Tensor {
-            element: input.dtype,
-            shape: column_shape(input, row).unwrap_or_else(|_| row.to_vec()), // refused with the blueprint
-        },
-    }
-}
-
 /// Returns the input columns that stay: text and those that the model does not read, and those in `keep`.
 fn kept_columns<'a>(
     stream: &'a StreamType,
     manifest: &'a Manifest,
     keep: &'a [&'a str],
 ) -> impl Iterator<Item = usize> + 'a {
+    // Only large values are consumed.
+    let is_large = |input: InputType| !matches!(input, InputType::Text | InputType::Features);
     (0..stream.columns.len()).filter(move |i| {
         let name = stream.columns[*i].name.as_str();
         keep.contains(&name)
-            || !manifest
-                .inputs
-                .iter()
-                .any(|input| input.input_type != InputType::Text && input.column == name)
+            || !manifest.inputs.iter().any(|input| is_large(input.input_type) && input.column == name)
     })
 }
 
@@ -328,15 +426,16 @@ fn kept_columns<'a>(
 fn kept_are_read(
     context: &OperatorContext<'_>,
     keep: &[Located<String>],
-    manifest: &Manifest,
+    model: &str,
+    read: &[ReadColumn],
 ) -> Result<(), Diagnostics> {
-    let read: Vec<&str> = manifest.inputs.iter().map(|input| input.column.as_str()).collect();
+    let read: Vec<&str> = read.iter().map(|column| column.name.as_str()).collect();
     let mut errors = Diagnostics::new();
     for name in keep.iter().filter(|name| !read.contains(&name.value.as_str())) {
         let help = tidemill_spec::diagnostic::suggestion(
             name,
             read.iter().copied(),
-            &format!("columns that `{}` reads", manifest.id),
+            &format!("columns that `{model}` reads"),
         );
         let text = format!("`{}` keeps the column `{name}`, which its model does not read", context.id);
         errors.push(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help));
@@ -449,14 +548,19 @@ impl MlInstance {
             .ok_or_else(|| OperatorError::new("the column types of a batch differ from the bound ones"))?;
         let mut rows = Vec::with_capacity(batch.num_rows());
         let mut cells = Vec::with_capacity(readers.len());
+        let read = self.model.blueprint().read_columns();
         for row in 0..batch.num_rows() {
             cells.clear();
-            cells.extend(readers.iter().map_while(|reader| reader.cell(row)));
-            let result = match readers.get(cells.len()) {
+            cells.extend(readers.iter().map(|reader| reader.cell(row)));
+            // Features have a rule for empty values.
+            let mut empty = cells.iter().zip(&read).filter(|(cell, column)| {
+                matches!(cell, Cell::Missing) && matches!(column.wanted, Wanted::Exactly(_))
+            });
+            let result = match empty.next() {
                 None => self.model.prepare_into(&cells, prepared),
-                Some(_) => {
-                    let empty = &self.model.blueprint().manifest.inputs[cells.len()].column;
-                    Err(Rejected::new("missing_value", format!("the column `{empty}` is empty")))
+                Some((_, column)) => {
+                    let detail = format!("the column `{}` is empty", column.name);
+                    Err(Rejected::new("missing_value", detail))
                 }
             };
             match result {

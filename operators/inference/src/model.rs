@@ -1,8 +1,11 @@
 //! A model ready to run: prepare records, run a batch, finish the results.
 use crate::backend::{Backend, BackendError, Session};
-use crate::blueprint::{Blueprint, Feed};
+use crate::blueprint::{Blueprint, Feed, FileInput, Records};
 use crate::decode_loop;
-use crate::error::ModelError;
+use crate::error::{ModelError, Role};
+use crate::frame::Frame;
+use crate::location;
+use crate::output_steps::Beside;
 use crate::prepared::{PreparedRow, PreparedRows};
 use crate::preprocess::Rejected;
 use crate::sequence::greedy::{self, Greedy};
@@ -11,11 +14,15 @@ use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_spec::manifest::{Dimension, ModelInput};
+use tidemill_spec::manifest::{Dimension, Initial, InputType, ModelInput};
 use tidemill_spec::span::Span;
+use tidemill_spec::types::ElementType;
+
+/// Samples of the sound of a trial, for models that take sounds of any length.
+const TRIAL_SAMPLES: usize = 16_000;
 
 /// Outputs of the model for a batch, before the output steps.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct RawOutputs {
     /// One for each output of the manifest; the first dimension is the batch.
     pub tensors: Vec<Tensor>,
@@ -25,7 +32,26 @@ pub struct RawOutputs {
     pub cut_off: u64,
     /// A token was chosen among scores that are not numbers (NaN).
     pub undecided: bool,
+    /// The states after the records, each with the records first.
+    after: Vec<Tensor>,
+    /// The outputs that detection heads read beside their own, in their order.
+    beside: Vec<Tensor>,
+    /// The part of each record's picture that the model saw.
+    frames: Vec<Frame>,
+    /// The outputs of further records, if they were run one by one.
+    others: Vec<RawOutputs>,
 }
+
+impl RawOutputs {
+    /// The outputs of all runs.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
+}
+
+/// The states of one record, each with a first dimension of 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory(pub(crate) Vec<Tensor>);
 
 /// A model: manifest, session and steps. Uses one thread.
 pub struct Model {
@@ -53,21 +79,31 @@ impl Model {
             });
         }
         let wrong = |message: String, span: &Span| ModelError::Loop { message, span: span.clone() };
+        let folder = location::folder(manifest, &blueprint.manifest_path);
         let before = manifest
             .inputs
             .iter()
             .zip(&blueprint.input_rows)
             .map(|(input, row)| {
                 let steps = InputSteps::new(input, row).map(|steps| steps.at_most(longest_sound(&blueprint)));
-                steps.map_err(|e| wrong(e.message, &input.shape.span))
+                let mut steps = steps.map_err(|e| wrong(e.message, &input.shape.span))?;
+                steps.open(&folder).map_err(|error| ModelError::Steps {
+                    role: Role::Input,
+                    name: input.name.to_string(),
+                    message: error.message,
+                    span: input.preprocess.first().map_or(&input.name.span, |step| &step.span).clone(),
+                })?;
+                Ok(steps)
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_, ModelError>>()?;
+        let picture = blueprint.picture();
         let after = manifest
             .outputs
             .iter()
             .zip(&blueprint.output_rows)
             .map(|(output, row)| {
-                OutputSteps::new(output, row).map_err(|e| wrong(e.message, &output.shape.span))
+                OutputSteps::with_picture(output, row, picture)
+                    .map_err(|e| wrong(e.message, &output.shape.span))
             })
             .collect::<Result<_, _>>()?;
         let session = backend.load(&blueprint.facts)?;
@@ -113,9 +149,17 @@ impl Model {
                     true => plan.sample_rate as usize,
                     false => row.iter().product(),
                 };
-            return PreparedRow(inputs.map(|each| TensorData::zeros(each.0.dtype, length(each))).collect());
+            return PreparedRow::new(
+                inputs.map(|each| TensorData::zeros(each.0.dtype, length(each))).collect(),
+            );
         }
-        PreparedRow(inputs.map(|(input, row)| TensorData::zeros(input.dtype, row.iter().product())).collect())
+        let length = |input: &ModelInput, row: &[usize]| {
+            let is_sound = input.input_type == InputType::Audio && input.shape.contains(&Dimension::Any);
+            if is_sound { TRIAL_SAMPLES } else { row.iter().product() }
+        };
+        PreparedRow::new(
+            inputs.map(|(input, row)| TensorData::zeros(input.dtype, length(input, row))).collect(),
+        )
     }
 
     /// Prepares one record; `cells` are the values of the columns that the manifest's inputs name, in that order.
@@ -123,10 +167,9 @@ impl Model {
     /// # Errors
     /// [`Rejected`] if the record is unusable.
     pub fn prepare(&mut self, cells: &[Cell<'_>]) -> Result<PreparedRow, Rejected> {
-        let values = self.before.iter_mut().zip(cells).map(|(steps, cell)| steps.apply(*cell));
-        let row = PreparedRow(values.collect::<Result<_, _>>()?);
-        let values = row.0.first().map_or(0, TensorData::len);
-        self.longer_than_a_text(values).map_or(Ok(row), Err)
+        let mut rows = self.no_rows();
+        self.prepare_into(cells, &mut rows)?;
+        Ok(rows.row(0))
     }
 
     /// Creates an empty buffer for prepared records.
@@ -139,13 +182,18 @@ impl Model {
     /// # Errors
     /// [`Rejected`] if the record is unusable; `rows` is then unchanged.
     pub fn prepare_into(&mut self, cells: &[Cell<'_>], rows: &mut PreparedRows) -> Result<(), Rejected> {
-        let inputs = self.before.iter_mut().zip(cells).zip(&mut rows.inputs);
         let mut appended = Ok(());
-        for ((steps, cell), values) in inputs {
-            appended = steps.append(*cell, values);
-            if appended.is_err() {
-                break;
+        let (mut frame, mut start) = (None, 0);
+        for (steps, values) in self.before.iter_mut().zip(&mut rows.inputs) {
+            let end = start + steps.columns();
+            match steps.append(cells.get(start..end).unwrap_or_default(), values) {
+                Ok(seen) => frame = frame.or(seen),
+                Err(rejected) => {
+                    appended = Err(rejected);
+                    break;
+                }
             }
+            start = end;
         }
         if appended.is_ok()
             && !rows.inputs.is_empty()
@@ -154,7 +202,7 @@ impl Model {
             appended = Err(too_long);
         }
         match &appended {
-            Ok(()) => rows.finish(),
+            Ok(()) => rows.finish(frame.unwrap_or_default()),
             Err(_) => rows.cut(),
         }
         appended
@@ -183,7 +231,7 @@ impl Model {
     /// # Errors
     /// [`BackendError::Run`].
     pub fn run_rows(&mut self, rows: &mut PreparedRows) -> Result<RawOutputs, BackendError> {
-        if self.blueprint.one_by_one || self.decoder.is_some() {
+        if self.blueprint.one_by_one || self.decoder.is_some() || !self.is_plain() {
             let rows: Vec<PreparedRow> = (0..rows.len()).map(|row| rows.row(row)).collect();
             return self.run(&rows);
         }
@@ -193,6 +241,13 @@ impl Model {
         for input in &blueprint.inputs {
             let shape: Vec<usize> = std::iter::once(count).chain(input.row.iter().copied()).collect();
             inputs.push(match input.feed {
+                Feed::Constant(i) => match self.constant(input, i, count) {
+                    Ok(tensor) => tensor,
+                    Err(error) => {
+                        give_back(&blueprint, inputs, rows);
+                        return Err(error);
+                    }
+                },
                 Feed::Column(i) if rows.inputs[i].len() == shape.iter().product::<usize>() => {
                     let nothing = TensorData::zeros(input.element, 0);
                     Tensor::new(shape, std::mem::replace(&mut rows.inputs[i], nothing))
@@ -203,10 +258,12 @@ impl Model {
                     give_back(&blueprint, inputs, rows);
                     return Err(self.failed(reason));
                 }
+                Feed::Memory(i) => self.initial(input, i, count),
                 Feed::State(_) | Feed::Token => Tensor::zeros(input.element, shape),
             });
         }
-        let result = self.run_inputs(&mut inputs, count, self.most_steps());
+        let frames = rows.frames.clone();
+        let result = self.run_inputs(&mut inputs, frames, self.most_steps());
         give_back(&blueprint, inputs, rows);
         result
     }
@@ -218,43 +275,61 @@ impl Model {
         repeat.or(decoder).unwrap_or(1)
     }
 
+    /// Returns whether the values of prepared records are the model's inputs as they are.
+    fn is_plain(&self) -> bool {
+        self.blueprint.inputs.iter().all(|input| match input.feed {
+            Feed::Column(i) => {
+                input.records == Records::At(0)
+                    && !self.blueprint.manifest.inputs[i].shape.contains(&Dimension::Any)
+            }
+            _ => true,
+        })
+    }
+
     /// Converts the outputs to columns, in the order of [`Blueprint::output_columns`].
     pub fn finish(&self, raw: RawOutputs) -> Vec<OutputColumn> {
-        let outputs =
-            self.after.iter().zip(raw.tensors).map(|(steps, tensor)| steps.apply(tensor.into_data()));
-        outputs.chain(raw.texts.map(OutputColumn::Text)).collect()
+        let RawOutputs { tensors, texts, beside, frames, others, .. } = raw;
+        let mut beside = beside.as_slice();
+        let mut columns = Vec::with_capacity(tensors.len() + usize::from(texts.is_some()));
+        for ((steps, tensor), count) in self.after.iter().zip(tensors).zip(self.blueprint.beside()) {
+            let (own, rest) = beside.split_at(count.min(beside.len()));
+            beside = rest;
+            let shape = tensor.shape().get(1..).unwrap_or_default().to_vec();
+            let beside = Beside { outputs: own, frames: &frames, shape: Some(&shape) };
+            columns.push(steps.apply_beside(tensor.into_data(), beside));
+        }
+        columns.extend(texts.map(OutputColumn::Text));
+        for other in others {
+            for (column, more) in columns.iter_mut().zip(self.finish(other)) {
+                // Columns of the same steps have the same type.
+                let appended = column.append(more);
+                debug_assert!(appended.is_ok(), "{appended:?}");
+            }
+        }
+        columns
     }
 
     /// Returns whether a text would be chosen among scores that are not numbers, see [`OutputSteps::is_undecided`].
     pub fn is_undecided(&self, raw: &RawOutputs) -> bool {
-        let mut outputs = self.after.iter().zip(&raw.tensors);
-        raw.undecided || outputs.any(|(steps, tensor)| steps.is_undecided(tensor.data()))
+        raw.all().any(|raw| {
+            let mut outputs = self.after.iter().zip(&raw.tensors);
+            raw.undecided || outputs.any(|(steps, tensor)| steps.is_undecided(tensor.data()))
+        })
     }
 
     /// `max_steps` bounds a declared loop; the trial uses fewer than a real run.
     fn run_steps(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
-        if !self.blueprint.one_by_one || rows.len() <= 1 {
+        if !self.blueprint.one_by_one || rows.len() <= 1 || self.decoder.is_some() {
             return self.run_batch(rows, max_steps);
         }
-        let mut parts: Vec<Vec<Tensor>> = vec![Vec::new(); self.after.len()];
-        let mut texts: Option<Vec<String>> = None;
-        let (mut cut_off, mut undecided) = (0, false);
+        let mut rows = rows.chunks(1);
+        let mut first = self.run_batch(rows.next().unwrap_or_default(), max_steps)?;
         for row in rows {
-            let raw = self.run_batch(std::slice::from_ref(row), max_steps)?;
-            for (all, part) in parts.iter_mut().zip(raw.tensors) {
-                all.push(part);
-            }
-            if let Some(more) = raw.texts {
-                texts.get_or_insert_default().extend(more);
-            }
-            cut_off += raw.cut_off;
-            undecided |= raw.undecided;
+            let raw = self.run_batch(row, max_steps)?;
+            first.cut_off += raw.cut_off;
+            first.others.push(raw);
         }
-        let tensors = parts
-            .into_iter()
-            .map(|parts| Tensor::concatenate(parts).map_err(|error| self.failed(error.to_string())))
-            .collect::<Result<_, _>>()?;
-        Ok(RawOutputs { tensors, texts, cut_off, undecided })
+        Ok(first)
     }
 
     /// Decodes the text of each record.
@@ -267,7 +342,7 @@ impl Model {
         let mut texts = Vec::with_capacity(rows.len());
         let (mut cut_off, mut undecided) = (0, false);
         for row in rows {
-            let Some(values) = row.0.first() else { continue };
+            let Some(values) = row.values.first() else { continue };
             let shape = match self.blueprint.input_rows.first() {
                 Some(row) if row.iter().product::<usize>() == values.len() => [&[1], row.as_slice()].concat(),
                 _ => vec![1, values.len()],
@@ -288,7 +363,7 @@ impl Model {
                 None => text,
             });
         }
-        Ok(Some(RawOutputs { tensors: Vec::new(), texts: Some(texts), cut_off, undecided }))
+        Ok(Some(RawOutputs { texts: Some(texts), cut_off, undecided, ..RawOutputs::default() }))
     }
 
     fn run_batch(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
@@ -296,17 +371,19 @@ impl Model {
             return Ok(written);
         }
         let mut inputs = self.inputs(rows)?;
-        self.run_inputs(&mut inputs, rows.len(), max_steps)
+        let frames = rows.iter().map(|row| row.frame).collect();
+        self.run_inputs(&mut inputs, frames, max_steps)
     }
 
-    /// `inputs` are those of the file, in order; a loop changes those that it feeds back.
+    /// `inputs` are those of the file, in order; a loop changes those that it feeds back. `frames`: one for each record.
     fn run_inputs(
         &mut self,
         inputs: &mut [Tensor],
-        rows: usize,
+        frames: Vec<Frame>,
         max_steps: u32,
     ) -> Result<RawOutputs, BackendError> {
-        let (tensors, texts, cut_off, undecided) = match &self.blueprint.manifest.repeat {
+        let rows = frames.len();
+        let (mut tensors, texts, cut_off, undecided) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {
                 let session = self.session.as_mut();
                 let outcome = decode_loop::run(session, &self.blueprint, repeat, inputs, rows, max_steps)?;
@@ -314,26 +391,115 @@ impl Model {
             }
             None => (self.session.run(inputs, &self.blueprint.wanted)?, None, 0, false),
         };
-        for ((tensor, row), output) in
-            tensors.iter().zip(&self.blueprint.output_rows).zip(&self.blueprint.manifest.outputs)
-        {
-            let expected: Vec<usize> = std::iter::once(rows).chain(row.iter().copied()).collect();
-            if tensor.shape() != expected || tensor.data().element() != output.dtype {
-                let changes = tensor.shape().len() == expected.len()
-                    && (rows == 1 && tensor.rows() != 1 || tensor.rows() == 0)
-                    && tensor.shape()[1..] == expected[1..];
+        let manifest = &self.blueprint.manifest;
+        let mut beside = tensors.split_off(tensors.len().min(manifest.outputs.len()));
+        let after = beside.split_off(beside.len().saturating_sub(manifest.states.len()));
+        let after = after.into_iter().enumerate();
+        let after = after.map(|(at, tensor)| self.state(at, tensor, rows)).collect::<Result<Vec<_>, _>>()?;
+        let outputs = tensors.into_iter().enumerate();
+        let tensors =
+            outputs.map(|(at, tensor)| self.output(at, tensor, rows)).collect::<Result<Vec<_>, _>>()?;
+        let beside = beside
+            .into_iter()
+            .map(|tensor| {
+                let shape = tensor.shape().to_vec();
+                match shape.first() {
+                    Some(first) if *first == rows => Ok(tensor),
+                    _ if rows == 1 => tensor
+                        .reshaped([&[1], shape.as_slice()].concat())
+                        .map_err(|error| self.failed(error.to_string())),
+                    _ => {
+                        let reason = format!("an output for {rows} records has the shape {shape:?}");
+                        Err(self.failed(reason))
+                    }
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        self.check_heads(&tensors, &beside)?;
+        Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, frames, others: Vec::new() })
+    }
+
+    /// Brings the records of a state after them to its first dimension.
+    fn state(&self, at: usize, tensor: Tensor, rows: usize) -> Result<Tensor, BackendError> {
+        let state = &self.blueprint.manifest.states[at];
+        let fed = self.blueprint.inputs.iter().find(|input| matches!(input.feed, Feed::Memory(i) if i == at));
+        let element = fed.map_or(tensor.data().element(), |input| input.element);
+        self.with_rows_first(&state.output, element, &state.shape, tensor, rows)
+    }
+
+    /// Brings the records of an output to its first dimension and compares its shape with the manifest.
+    fn output(&self, at: usize, tensor: Tensor, rows: usize) -> Result<Tensor, BackendError> {
+        let output = &self.blueprint.manifest.outputs[at];
+        self.with_rows_first(&output.name, output.dtype, &output.shape, tensor, rows)
+    }
+
+    fn with_rows_first(
+        &self,
+        name: &str,
+        element: ElementType,
+        declared: &[Dimension],
+        tensor: Tensor,
+        rows: usize,
+    ) -> Result<Tensor, BackendError> {
+        let found = tensor.to_string();
+        let row = Dimension::row(declared);
+        let is_one = |side: &usize| *side == rows;
+        let tensor = match Records::of(declared) {
+            Records::At(axis) if tensor.shape().get(axis).is_some_and(is_one) => tensor.moved(axis, 0),
+            Records::One if rows == 1 && tensor.shape().len() == row.len() => {
+                let shape = [&[1], tensor.shape()].concat();
+                tensor.reshaped(shape).map_err(|error| self.failed(error.to_string()))?
+            }
+            _ => tensor,
+        };
+        let fits = |(expected, found): (&Dimension, &usize)| match expected {
+            Dimension::Fixed(size) => *size as usize == *found,
+            Dimension::Any | Dimension::Batch => true,
+        };
+        let is_right = tensor.data().element() == element
+            && tensor.shape().first() == Some(&rows)
+            && tensor.shape().len() == row.len() + 1
+            && row.iter().zip(&tensor.shape()[1..]).all(fits);
+        if is_right {
+            return Ok(tensor);
+        }
+        let expected: Vec<String> = declared
+            .iter()
+            .map(|side| match side {
+                Dimension::Batch => rows.to_string(),
+                other => other.to_string(),
+            })
+            .collect();
+        let changes = tensor.shape().len() == row.len() + 1
+            && (rows == 1 && tensor.rows() != 1 || tensor.rows() == 0)
+            && row.iter().zip(&tensor.shape()[1..]).all(fits);
+        Err(BackendError::Shape {
+            backend: self.backend,
+            model: self.blueprint.manifest.id.to_string(),
+            reason: format!("output `{name}`: expected [{}] {element}, found {found}", expected.join(", "),),
+            changes,
+        })
+    }
+
+    /// Compares the shapes that detection heads read.
+    fn check_heads(&self, tensors: &[Tensor], mut beside: &[Tensor]) -> Result<(), BackendError> {
+        fn row(tensor: &Tensor) -> &[usize] {
+            tensor.shape().get(1..).unwrap_or_default()
+        }
+        for ((steps, tensor), count) in self.after.iter().zip(tensors).zip(self.blueprint.beside()) {
+            let (own, rest) = beside.split_at(count.min(beside.len()));
+            beside = rest;
+            let shapes: Vec<&[usize]> = std::iter::once(tensor).chain(own).map(row).collect();
+            if let Some(reason) = steps.refused(&shapes) {
                 return Err(BackendError::Shape {
                     backend: self.backend,
                     model: self.blueprint.manifest.id.to_string(),
-                    reason: format!(
-                        "output `{}`: expected {expected:?} {}, found {tensor}",
-                        output.name, output.dtype
-                    ),
-                    changes,
+                    reason,
+                    changes: false,
                 });
             }
         }
-        Ok(RawOutputs { tensors, texts, cut_off, undecided })
+        Ok(())
     }
 
     /// The tensors of all inputs of the file; those of a loop are zeros that its first step replaces.
@@ -344,16 +510,127 @@ impl Model {
             .inputs
             .iter()
             .map(|input| match input.feed {
-                Feed::Column(i) => {
-                    let mut data = TensorData::zeros(input.element, 0);
-                    for row in rows {
-                        data.append(row.0[i].clone()).map_err(|error| self.failed(error.to_string()))?;
-                    }
-                    Tensor::new(batch(&input.row), data).map_err(|error| self.failed(error.to_string()))
-                }
+                Feed::Column(i) => self.column(input, i, rows),
+                Feed::Constant(i) => self.constant(input, i, rows.len()),
+                Feed::Memory(i) => Ok(self.initial(input, i, rows.len())),
                 Feed::State(_) | Feed::Token => Ok(Tensor::zeros(input.element, batch(&input.row))),
             })
             .collect()
+    }
+
+    /// The tensor of an input of the manifest; rows of an open dimension are filled to the longest.
+    fn column(&self, input: &FileInput, at: usize, rows: &[PreparedRow]) -> Result<Tensor, BackendError> {
+        let wrong = |error: crate::tensor::ShapeError| self.failed(error.to_string());
+        let mut row = input.row.clone();
+        let declared = Dimension::row(&self.blueprint.manifest.inputs[at].shape);
+        let mut data = TensorData::zeros(input.element, 0);
+        if let Some(open) = declared.iter().position(|side| *side == Dimension::Any) {
+            let inner: usize = row.iter().product::<usize>().max(1);
+            let longest = rows.iter().map(|row| row.values[at].len()).max().unwrap_or(0);
+            // No model reads a text or sound of nothing.
+            row[open] = (longest / inner).max(1);
+            let filling = self.before[at].filling();
+            for prepared in rows {
+                let missing = row[open] * inner - prepared.values[at].len();
+                if missing > 0 && longest > 0 && filling.is_none() {
+                    return Err(self.failed("the records of a batch have different lengths".to_owned()));
+                }
+                let (value, is_before) = filling.unwrap_or_default();
+                let (before, after) = if is_before { (missing, 0) } else { (0, missing) };
+                (0..before).for_each(|_| data.push(value));
+                data.append(prepared.values[at].clone()).map_err(wrong)?;
+                (0..after).for_each(|_| data.push(value));
+            }
+        } else {
+            for prepared in rows {
+                data.append(prepared.values[at].clone()).map_err(wrong)?;
+            }
+        }
+        let one = [&[rows.len()], row.as_slice()].concat();
+        match input.records {
+            Records::At(axis) => Ok(Tensor::new(one, data).map_err(wrong)?.moved(0, axis)),
+            Records::One => Tensor::new(row, data).map_err(wrong),
+        }
+    }
+
+    /// Runs the model on prepared records that follow others: `states` has those of each record, `None` for the first of its
+    /// kind, and gets those after it.
+    ///
+    /// # Errors
+    /// [`BackendError::Run`].
+    pub fn run_after(
+        &mut self,
+        rows: &[PreparedRow],
+        states: &mut [Option<Memory>],
+    ) -> Result<RawOutputs, BackendError> {
+        let count = if self.blueprint.one_by_one { 1 } else { rows.len().max(1) };
+        let mut all: Option<RawOutputs> = None;
+        for (rows, states) in rows.chunks(count).zip(states.chunks_mut(count)) {
+            let mut inputs = self.inputs(rows)?;
+            let blueprint = Arc::clone(&self.blueprint);
+            for (input, tensor) in blueprint.inputs.iter().zip(&mut inputs) {
+                let Feed::Memory(at) = input.feed else { continue };
+                let first = self.initial(&FileInput { records: Records::At(0), ..input.clone() }, at, 1);
+                let parts = states.iter().map(|state| match state {
+                    Some(memory) => memory.0[at].clone(),
+                    None => first.clone(),
+                });
+                let joined =
+                    Tensor::concatenate(parts.collect()).map_err(|error| self.failed(error.to_string()))?;
+                *tensor = self.with_records(joined, input.records)?;
+            }
+            let frames = rows.iter().map(|row| row.frame).collect();
+            let mut raw = self.run_inputs(&mut inputs, frames, 1)?;
+            let after = std::mem::take(&mut raw.after);
+            for (row, state) in states.iter_mut().enumerate() {
+                *state = Some(Memory(after.iter().map(|tensor| tensor.row(row)).collect()));
+            }
+            match &mut all {
+                None => all = Some(raw),
+                Some(all) => all.others.push(raw),
+            }
+        }
+        Ok(all.unwrap_or_default())
+    }
+
+    /// Moves the dimension of records from the first place to that of an input.
+    fn with_records(&self, tensor: Tensor, records: Records) -> Result<Tensor, BackendError> {
+        match records {
+            Records::At(axis) => Ok(tensor.moved(0, axis)),
+            Records::One => {
+                let shape = tensor.shape().get(1..).unwrap_or_default().to_vec();
+                tensor.reshaped(shape).map_err(|error| self.failed(error.to_string()))
+            }
+        }
+    }
+
+    /// The first value of a state for a number of records.
+    fn initial(&self, input: &FileInput, at: usize, rows: usize) -> Tensor {
+        let value = match self.blueprint.manifest.states[at].initial {
+            Initial::Zeros => 0.0,
+            Initial::Constant(value) => value,
+        };
+        let mut shape = input.row.clone();
+        if let Records::At(axis) = input.records {
+            shape.insert(axis.min(shape.len()), rows);
+        }
+        let data = TensorData::filled(input.element, shape.iter().product(), value);
+        Tensor::new(shape, data).expect("the length is that of the shape")
+    }
+
+    /// The tensor of a constant for a number of records.
+    fn constant(&self, input: &FileInput, at: usize, rows: usize) -> Result<Tensor, BackendError> {
+        let mut shape = input.row.clone();
+        if input.records == Records::At(0)
+            && let Some(first) = shape.first_mut()
+        {
+            *first = rows;
+        }
+        let values = self.blueprint.manifest.constants[at].value.values();
+        let mut data = TensorData::zeros(input.element, 0);
+        let count = shape.iter().product();
+        values.iter().cycle().take(count).for_each(|value| data.push(*value));
+        Tensor::new(shape, data).map_err(|error| self.failed(error.to_string()))
     }
 
     fn failed(&self, reason: String) -> BackendError {

@@ -1,55 +1,91 @@
 //! The steps of a manifest after a model, checked against the declared shapes and made ready to run.
-use crate::postprocess::boxes::{BOX_NUMBERS, BoxDecoder};
+use crate::frame::Frame;
+use crate::postprocess::boxes::{BOX_NUMBERS, BoxDecoder, outputs_beside};
 use crate::postprocess::ctc::CtcDecoder;
+use crate::postprocess::head::Part;
 use crate::postprocess::scores;
 use crate::postprocess::text_boxes::TextBoxDecoder;
+use crate::preprocess::signal;
 use crate::steps::{StepsError, wrong};
-use crate::tensor::TensorData;
+use crate::tensor::{Tensor, TensorData};
 use half::f16;
-use tidemill_spec::manifest::{ModelOutput, OutputType, Postprocess};
-use tidemill_spec::types::ElementType;
+use tidemill_spec::manifest::{Dimension, ModelOutput, OutputType, Postprocess, TopValues};
+use tidemill_spec::types::{ColumnType, ElementType};
 
 /// The values of one output column, one for each row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputColumn {
     /// Texts.
     Text(Vec<String>),
+    /// Floats.
+    Float64(Vec<f64>),
+    /// Whole numbers.
+    Int64(Vec<i64>),
+    /// Truth values.
+    Bool(Vec<bool>),
     /// The values of all rows, one after another.
     Tensor(TensorData),
 }
 
-/// The conversion of one model output to one column.
-pub struct OutputSteps {
-    width: usize,
-    row: usize,
-    scores: Vec<ScoreStep>,
-    text: Option<TextStep>,
-    boxes: Option<BoxStep>,
-}
-
-#[derive(Clone, Copy)]
-enum ScoreStep {
-    Softmax,
-    L2Norm,
-}
-
-enum BoxStep {
-    Head(BoxDecoder),
-    Text(TextBoxDecoder),
-}
-
-impl BoxStep {
-    fn decode(&self, values: &[f32]) -> Vec<f32> {
-        match self {
-            Self::Head(decoder) => decoder.decode(values),
-            Self::Text(decoder) => decoder.decode(values),
+impl OutputColumn {
+    /// Appends the values of other rows of the same column.
+    ///
+    /// # Errors
+    /// [`StepsError`] if they have another type.
+    pub(crate) fn append(&mut self, more: Self) -> Result<(), StepsError> {
+        match (self, more) {
+            (Self::Text(all), Self::Text(more)) => all.extend(more),
+            (Self::Float64(all), Self::Float64(more)) => all.extend(more),
+            (Self::Int64(all), Self::Int64(more)) => all.extend(more),
+            (Self::Bool(all), Self::Bool(more)) => all.extend(more),
+            (Self::Tensor(all), Self::Tensor(more)) => {
+                return all.append(more).map_err(|error| StepsError { message: error.to_string() });
+            }
+            _ => return wrong("the rows of a column have different types"),
         }
+        Ok(())
     }
 }
 
-enum TextStep {
-    Labels(Vec<String>),
+/// The conversion of one model output to one column.
+pub struct OutputSteps {
+    /// Shape of a row.
+    shape: Vec<usize>,
+    vectors: Vec<VectorStep>,
+    last: Last,
+}
+
+/// A step on each vector of a tensor.
+#[derive(Clone, Copy)]
+enum VectorStep {
+    Softmax,
+    Sigmoid,
+    L2Norm,
+    Transpose,
+}
+
+/// The step that gives the column.
+enum Last {
+    Tensor,
+    Scalar(OutputType),
+    Label(Vec<String>),
+    Position,
+    Max,
+    TopK { k: usize, give: TopValues, labels: Vec<String> },
     Ctc(CtcDecoder),
+    Boxes(Box<BoxDecoder>),
+    TextBoxes(TextBoxDecoder),
+}
+
+/// What boxes need beside the values of their own output.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside<'a> {
+    /// Outputs of the file that a head reads too, each with the rows of the batch first.
+    pub outputs: &'a [Tensor],
+    /// Part of each record's picture that the model saw; empty if there is no picture.
+    pub frames: &'a [Frame],
+    /// Shape of a row, if the declared one leaves a dimension open.
+    pub shape: Option<&'a [usize]>,
 }
 
 impl OutputSteps {
@@ -58,128 +94,433 @@ impl OutputSteps {
     /// # Errors
     /// [`StepsError`] if the steps do not fit each other, the shape or the column's type.
     pub fn new(output: &ModelOutput, shape: &[usize]) -> Result<Self, StepsError> {
-        let floats = matches!(output.dtype, ElementType::Float32 | ElementType::Float16);
-        if !output.postprocess.is_empty() && !floats {
-            return wrong(format!("steps need float32 or float16 values, the output is {}", output.dtype));
+        Self::with_picture(output, shape, None)
+    }
+
+    /// Like [`OutputSteps::new`], for a model that reads a picture of this width and height.
+    ///
+    /// # Errors
+    /// See [`OutputSteps::new`].
+    pub fn with_picture(
+        output: &ModelOutput,
+        shape: &[usize],
+        picture: Option<[f32; 2]>,
+    ) -> Result<Self, StepsError> {
+        let numbers = output.dtype != ElementType::Text;
+        if !output.postprocess.is_empty() && !numbers {
+            return wrong("steps need numbers, the output is text");
         }
-        let width = shape.last().copied().unwrap_or(1);
-        let (mut scores, mut text, mut boxes) = (Vec::new(), None, None);
+        let mut row = shape.to_vec();
+        let (mut vectors, mut last) = (Vec::new(), None);
         for step in &output.postprocess {
-            if text.is_some() || boxes.is_some() {
-                return wrong("no step can follow argmax, ctc_decode, decode_boxes or text_boxes");
+            if last.is_some() {
+                return wrong(
+                    "no step can follow argmax, max, top_k, ctc_decode, decode_boxes or text_boxes",
+                );
             }
+            let classes = row.last().copied().unwrap_or(1);
+            let is_vector = row.iter().product::<usize>() == classes;
             match &step.value {
-                Postprocess::Softmax {} => scores.push(ScoreStep::Softmax),
-                Postprocess::L2Norm {} => scores.push(ScoreStep::L2Norm),
-                Postprocess::DecodeBoxes(decoding) if scores.is_empty() => {
-                    let Some(decoder) = BoxDecoder::new(decoding, shape) else {
-                        return wrong(format!(
-                            "decode_boxes reads [places, numbers], but the shape is {shape:?}"
-                        ));
+                Postprocess::Softmax {} => vectors.push(VectorStep::Softmax),
+                Postprocess::Sigmoid {} => vectors.push(VectorStep::Sigmoid),
+                Postprocess::L2Norm {} => vectors.push(VectorStep::L2Norm),
+                Postprocess::Transpose {} => {
+                    let [.., a, b] = row.as_mut_slice() else {
+                        return wrong(format!("transpose needs two dimensions, but the shape is {row:?}"));
                     };
-                    boxes = Some(BoxStep::Head(decoder));
+                    std::mem::swap(a, b);
+                    vectors.push(VectorStep::Transpose);
+                }
+                Postprocess::DecodeBoxes(decoding) if vectors.is_empty() => {
+                    let decoder = BoxDecoder::new(decoding, picture);
+                    let is_alone = outputs_beside(decoding).is_empty();
+                    let is_open = output.shape.contains(&Dimension::Any);
+                    // The other shapes are known when the model runs.
+                    if is_alone
+                        && !is_open
+                        && picture.is_some() == decoding.grid.is_some()
+                        && !decoder.reads(&[shape])
+                    {
+                        return wrong(format!(
+                            "decode_boxes reads [places, numbers] of the declared kind, but the shape is {shape:?}"
+                        ));
+                    }
+                    last = Some(Last::Boxes(Box::new(decoder)));
                 }
                 Postprocess::DecodeBoxes(_) => return wrong("decode_boxes must be the only step"),
-                Postprocess::TextBoxes(decoding) if scores.is_empty() => {
+                Postprocess::TextBoxes(decoding) if vectors.is_empty() => {
                     let Some(decoder) = TextBoxDecoder::new(decoding, shape) else {
                         return wrong(format!(
                             "text_boxes reads [height, width] or [1, height, width], but the shape is {shape:?}"
                         ));
                     };
-                    boxes = Some(BoxStep::Text(decoder));
+                    last = Some(Last::TextBoxes(decoder));
                 }
                 Postprocess::TextBoxes(_) => return wrong("text_boxes must be the only step"),
-                Postprocess::Argmax { labels } => {
-                    if shape != [labels.len()] {
-                        return wrong(format!(
-                            "argmax has {} labels, but the shape is {shape:?}",
-                            labels.len()
-                        ));
+                Postprocess::Max {} | Postprocess::Argmax { .. } | Postprocess::TopK { .. } if !is_vector => {
+                    return wrong(format!("the step reads one vector, but the shape is {row:?}"));
+                }
+                Postprocess::Max {} => last = Some(Last::Max),
+                Postprocess::Argmax { labels, .. } | Postprocess::TopK { labels, .. }
+                    if !labels.is_empty() && labels.len() != classes =>
+                {
+                    return wrong(format!("there are {} labels, but the shape is {row:?}", labels.len()));
+                }
+                Postprocess::Argmax { labels, labels_file, labels_metadata } => {
+                    let has_labels = !labels.is_empty() || labels_file.is_some() || labels_metadata.is_some();
+                    last = Some(if has_labels { Last::Label(labels.clone()) } else { Last::Position });
+                }
+                Postprocess::TopK { k, labels, .. } => {
+                    let k = *k as usize;
+                    if k > classes {
+                        return wrong(format!("top_k gives {k} values, but the shape is {row:?}"));
                     }
-                    text = Some(TextStep::Labels(labels.clone()));
+                    let (give, labels) = (top_values(&step.value), labels.clone());
+                    last = Some(Last::TopK { k, give, labels });
                 }
                 Postprocess::CtcDecode { alphabet, blank, .. } => {
-                    let decoder = CtcDecoder::new(alphabet, *blank as usize, width);
-                    let Some(decoder) = decoder.filter(|_| shape.len() == 2) else {
+                    let decoder = CtcDecoder::new(alphabet, *blank as usize, classes);
+                    let Some(decoder) = decoder.filter(|_| row.len() == 2) else {
                         return wrong(format!(
                             "ctc_decode of {} characters and blank {blank} reads [steps, characters + 1] \
-                             values, but the shape is {shape:?}",
+                             values, but the shape is {row:?}",
                             alphabet.chars().count()
                         ));
                     };
-                    text = Some(TextStep::Ctc(decoder));
+                    last = Some(Last::Ctc(decoder));
                 }
             }
         }
-        if text.is_some() {
+        if matches!(last, Some(Last::Label(_) | Last::Ctc(_) | Last::Position)) {
             // They keep the order of scores, but would turn an infinite one into NaN.
-            scores.clear();
+            vectors.retain(|step| matches!(step, VectorStep::Transpose));
         }
-        match (output.output_type, text.is_some()) {
-            (OutputType::Text, false) => wrong("a text column needs argmax or ctc_decode as its last step"),
-            (OutputType::Tensor, true) => {
-                wrong("argmax and ctc_decode return text, but the column is a tensor")
-            }
-            _ => Ok(Self { width, row: shape.iter().product(), scores, text, boxes }),
+        let given = match &last {
+            Some(Last::Label(_) | Last::Ctc(_)) => OutputType::Text,
+            Some(Last::Position) => OutputType::Int64,
+            Some(Last::Max) => OutputType::Float64,
+            Some(_) => OutputType::Tensor,
+            None if output.output_type == OutputType::Tensor => OutputType::Tensor,
+            None if row.iter().product::<usize>() == 1 => output.output_type,
+            None => OutputType::Tensor,
+        };
+        if given != output.output_type {
+            let name = |output_type| match output_type {
+                OutputType::Tensor => "a tensor",
+                OutputType::Text => "text",
+                OutputType::Float64 => "one float64",
+                OutputType::Int64 => "one int64",
+                OutputType::Bool => "one bool",
+            };
+            return wrong(format!(
+                "the result of the steps is {}, but the column is {}",
+                name(given),
+                name(output.output_type)
+            ));
+        }
+        let scalar = match output.output_type {
+            OutputType::Tensor => Last::Tensor,
+            scalar => Last::Scalar(scalar),
+        };
+        Ok(Self { shape: shape.to_vec(), vectors, last: last.unwrap_or(scalar) })
+    }
+
+    /// Returns why these outputs cannot be decoded to boxes; the first is the output itself. Shapes are without the batch.
+    pub(crate) fn refused(&self, shapes: &[&[usize]]) -> Option<String> {
+        match &self.last {
+            Last::Boxes(decoder) if !decoder.reads(shapes) => Some(format!(
+                "decode_boxes cannot read outputs of the shapes {shapes:?}: compare strides, anchors and the outputs that it names"
+            )),
+            _ => None,
         }
     }
 
-    /// Returns whether a text would be chosen among scores that are not numbers (NaN): then none of them is the largest.
+    /// Returns whether a label would be chosen among scores that are not numbers (NaN): then none of them is the largest.
     pub fn is_undecided(&self, data: &TensorData) -> bool {
-        match data {
-            TensorData::Float32(values) => self.text.is_some() && values.iter().any(|value| value.is_nan()),
-            TensorData::Float16(values) => self.text.is_some() && values.iter().any(|value| value.is_nan()),
-            _ => false,
-        }
+        let chooses = matches!(
+            self.last,
+            Last::Label(_) | Last::Position | Last::Max | Last::TopK { .. } | Last::Ctc(_)
+        );
+        chooses
+            && match data {
+                TensorData::Float32(values) => values.iter().any(|value| value.is_nan()),
+                TensorData::Float16(values) => values.iter().any(|value| value.is_nan()),
+                TensorData::Float64(values) => values.iter().any(|value| value.is_nan()),
+                _ => false,
+            }
     }
 
-    /// Type and shape of the column's values, if they differ from those of the model's tensor of this shape.
-    pub(crate) fn column_shape(output: &ModelOutput, shape: &[usize]) -> (ElementType, Vec<usize>) {
-        match output.postprocess.first().map(|step| &step.value) {
-            Some(Postprocess::DecodeBoxes(decoding)) => {
-                (ElementType::Float32, vec![decoding.most as usize, BOX_NUMBERS])
-            }
-            Some(Postprocess::TextBoxes(decoding)) => {
-                (ElementType::Float32, vec![decoding.most as usize, BOX_NUMBERS])
-            }
-            _ => (output.dtype, shape.to_vec()),
+    /// Type of the column of an output whose rows have this shape.
+    pub(crate) fn column_type(output: &ModelOutput, shape: &[usize]) -> ColumnType {
+        match output.output_type {
+            OutputType::Text => return ColumnType::Text,
+            OutputType::Float64 => return ColumnType::Float64,
+            OutputType::Int64 => return ColumnType::Int64,
+            OutputType::Bool => return ColumnType::Bool,
+            OutputType::Tensor => {}
         }
+        let mut shape = shape.to_vec();
+        let mut element = output.dtype;
+        for step in &output.postprocess {
+            match &step.value {
+                Postprocess::DecodeBoxes(decoding) => {
+                    (element, shape) = (ElementType::Float32, vec![decoding.most as usize, BOX_NUMBERS]);
+                }
+                Postprocess::TextBoxes(decoding) => {
+                    (element, shape) = (ElementType::Float32, vec![decoding.most as usize, BOX_NUMBERS]);
+                }
+                step @ Postprocess::TopK { k, .. } => {
+                    shape = vec![*k as usize];
+                    element = match top_values(step) {
+                        TopValues::Values => computed(element),
+                        TopValues::Positions => ElementType::Int64,
+                        TopValues::Labels => ElementType::Text,
+                    };
+                }
+                Postprocess::Transpose {} => {
+                    if let [.., a, b] = shape.as_mut_slice() {
+                        std::mem::swap(a, b);
+                    }
+                }
+                _ => element = computed(element),
+            }
+        }
+        ColumnType::Tensor { element, shape }
     }
 
     /// Converts the values of all rows to a column.
     pub fn apply(&self, data: TensorData) -> OutputColumn {
-        let element = data.element();
-        let is_as_it_is = self.scores.is_empty() && self.text.is_none() && self.boxes.is_none();
-        let mut data = if is_as_it_is { data } else { data.widened() };
-        if let (Some(boxes), TensorData::Float32(values)) = (&self.boxes, &data) {
-            let rows = values.chunks_exact(self.row.max(1));
-            return OutputColumn::Tensor(TensorData::Float32(
-                rows.flat_map(|row| boxes.decode(row)).collect(),
-            ));
+        self.apply_beside(data, Beside::default())
+    }
+
+    /// Like [`OutputSteps::apply`], with what boxes need.
+    pub fn apply_beside(&self, data: TensorData, beside: Beside<'_>) -> OutputColumn {
+        if self.vectors.is_empty() {
+            match self.last {
+                Last::Tensor => return OutputColumn::Tensor(data),
+                Last::Scalar(scalar) => return scalars(data, scalar),
+                _ => {}
+            }
         }
-        if let TensorData::Float32(values) = &mut data {
-            for step in &self.scores {
-                match step {
-                    ScoreStep::Softmax => scores::softmax(values, self.width),
-                    ScoreStep::L2Norm => scores::l2_norm(values, self.width),
+        let element = data.element();
+        let TensorData::Float32(mut values) = data.into_f32() else {
+            return OutputColumn::Tensor(TensorData::Text(Vec::new())); // steps on texts are refused
+        };
+        let mut shape = beside.shape.unwrap_or(&self.shape).to_vec();
+        let size = shape.iter().product::<usize>().max(1);
+        for step in &self.vectors {
+            let width = shape.last().copied().unwrap_or(1);
+            match step {
+                VectorStep::Softmax => scores::softmax(&mut values, width),
+                VectorStep::Sigmoid => {
+                    values.iter_mut().for_each(|value| *value = scores::sigmoid(*value));
+                }
+                VectorStep::L2Norm => scores::l2_norm(&mut values, width),
+                VectorStep::Transpose => {
+                    if let [.., a, b] = shape.as_mut_slice() {
+                        let mut exchanged = Vec::with_capacity(values.len());
+                        for matrix in values.chunks(*a * *b) {
+                            signal::append_transposed(matrix, *b, &mut exchanged);
+                        }
+                        values = exchanged;
+                        std::mem::swap(a, b);
+                    }
                 }
             }
         }
-        match (&self.text, &data) {
-            (Some(TextStep::Labels(labels)), TensorData::Float32(values)) => OutputColumn::Text(
-                values
-                    .chunks_exact(self.row.max(1))
-                    .map(|row| labels.get(scores::argmax(row)).cloned().unwrap_or_default())
-                    .collect(),
+        let rows = values.chunks_exact(size);
+        match &self.last {
+            Last::Tensor => OutputColumn::Tensor(match element {
+                ElementType::Float16 => {
+                    TensorData::Float16(values.iter().map(|value| f16::from_f32(*value)).collect())
+                }
+                _ => TensorData::Float32(values),
+            }),
+            Last::Scalar(scalar) => scalars(TensorData::Float32(values), *scalar),
+            Last::Label(labels) => OutputColumn::Text(
+                rows.map(|row| labels.get(scores::argmax(row)).cloned().unwrap_or_default()).collect(),
             ),
-            (Some(TextStep::Ctc(decoder)), TensorData::Float32(values)) => OutputColumn::Text(
-                values.chunks_exact(self.row.max(1)).map(|row| decoder.decode(row)).collect(),
+            Last::Position => OutputColumn::Int64(rows.map(|row| scores::argmax(row) as i64).collect()),
+            Last::Max => OutputColumn::Float64(
+                rows.map(|row| f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max))).collect(),
             ),
-            (None, TensorData::Float32(values)) if element == ElementType::Float16 => {
-                let narrow = values.iter().map(|value| f16::from_f32(*value)).collect();
-                OutputColumn::Tensor(TensorData::Float16(narrow))
+            Last::TopK { k, give, labels } => {
+                let best = rows.flat_map(|row| {
+                    scores::top(row, *k).into_iter().map(|position| (position, row[position]))
+                });
+                OutputColumn::Tensor(match give {
+                    TopValues::Values if element == ElementType::Float16 => {
+                        TensorData::Float16(best.map(|(_, value)| f16::from_f32(value)).collect())
+                    }
+                    TopValues::Values => TensorData::Float32(best.map(|(_, value)| value).collect()),
+                    TopValues::Positions => {
+                        TensorData::Int64(best.map(|(position, _)| position as i64).collect())
+                    }
+                    TopValues::Labels => TensorData::Text(
+                        best.map(|(position, _)| labels.get(position).cloned().unwrap_or_default()).collect(),
+                    ),
+                })
             }
-            _ => OutputColumn::Tensor(data),
+            Last::Ctc(decoder) => OutputColumn::Text(rows.map(|row| decoder.decode(row)).collect()),
+            Last::TextBoxes(decoder) => {
+                let boxes = rows.enumerate().flat_map(|(row, values)| {
+                    let frame = beside.frames.get(row).copied().unwrap_or_default();
+                    let mut boxes = decoder.decode(values);
+                    for numbers in boxes.chunks_exact_mut(BOX_NUMBERS).filter(|numbers| numbers[4] > 0.0) {
+                        let moved = frame.original([numbers[0], numbers[1], numbers[2], numbers[3]]);
+                        numbers[..4].copy_from_slice(&moved);
+                    }
+                    boxes
+                });
+                OutputColumn::Tensor(TensorData::Float32(boxes.collect()))
+            }
+            Last::Boxes(decoder) => {
+                OutputColumn::Tensor(TensorData::Float32(self.boxes(decoder, &values, beside)))
+            }
+        }
+    }
+
+    fn boxes(&self, decoder: &BoxDecoder, values: &[f32], beside: Beside<'_>) -> Vec<f32> {
+        let shape = beside.shape.unwrap_or(&self.shape);
+        let size = shape.iter().product::<usize>();
+        // A head that found nothing gives no values for its one record.
+        let count = values.len().checked_div(size).unwrap_or(1);
+        let others: Vec<(Vec<usize>, Vec<f32>)> = beside
+            .outputs
+            .iter()
+            .map(|tensor| {
+                let shape = tensor.shape().get(1..).unwrap_or_default().to_vec();
+                match tensor.data().clone().into_f32() {
+                    TensorData::Float32(values) => (shape, values),
+                    _ => (shape, Vec::new()),
+                }
+            })
+            .collect();
+        let mut boxes = Vec::new();
+        for row in 0..count {
+            let values = values.get(row * size..(row + 1) * size).unwrap_or_default();
+            let mut all = vec![Part { values, shape }];
+            all.extend(others.iter().map(|(shape, values)| {
+                let size: usize = shape.iter().product();
+                Part { values: values.get(row * size..(row + 1) * size).unwrap_or_default(), shape }
+            }));
+            let frame = beside.frames.get(row).copied().unwrap_or_default();
+            boxes.extend(decoder.decode(&all, frame));
+        }
+        boxes
+    }
+}
+
+/// Result of `top_k`: what is written, else labels if there are any.
+fn top_values(step: &Postprocess) -> TopValues {
+    match step {
+        Postprocess::TopK { give: Some(give), .. } => *give,
+        Postprocess::TopK { labels, labels_file: None, labels_metadata: None, .. } if labels.is_empty() => {
+            TopValues::Positions
+        }
+        _ => TopValues::Labels,
+    }
+}
+
+/// Element type of the result of a step on numbers.
+fn computed(element: ElementType) -> ElementType {
+    if element == ElementType::Float16 { element } else { ElementType::Float32 }
+}
+
+/// One value for each row.
+fn scalars(data: TensorData, scalar: OutputType) -> OutputColumn {
+    match (scalar, data) {
+        (OutputType::Text, TensorData::Text(values)) => OutputColumn::Text(values),
+        (OutputType::Bool, TensorData::Bool(values)) => OutputColumn::Bool(values),
+        (OutputType::Float64, TensorData::Float64(values)) => OutputColumn::Float64(values),
+        (OutputType::Int64, TensorData::Int64(values)) => OutputColumn::Int64(values),
+        (OutputType::Int64, TensorData::Int32(values)) => {
+            OutputColumn::Int64(values.into_iter().map(i64::from).collect())
+        }
+        (OutputType::Int64, TensorData::Int8(values)) => {
+            OutputColumn::Int64(values.into_iter().map(i64::from).collect())
+        }
+        (OutputType::Int64, TensorData::Uint8(values)) => {
+            OutputColumn::Int64(values.into_iter().map(i64::from).collect())
+        }
+        (scalar, data) => match data.into_f32() {
+            TensorData::Float32(values) if scalar == OutputType::Bool => {
+                OutputColumn::Bool(values.into_iter().map(|value| value != 0.0).collect())
+            }
+            TensorData::Float32(values) => OutputColumn::Float64(values.into_iter().map(f64::from).collect()),
+            other => OutputColumn::Tensor(other),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(steps: &str, kind: &str, dtype: &str, shape: &str) -> ModelOutput {
+        let text = format!(
+            "{{name: y, column: y, type: {kind}, dtype: {dtype}, shape: [batch, {shape}], postprocess: [{steps}]}}"
+        );
+        let source = tidemill_spec::span::SourceFile::new("output.yaml", text);
+        tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap()
+    }
+
+    fn applied(steps: &str, kind: &str, values: &[f32], shape: &[usize]) -> Result<OutputColumn, StepsError> {
+        let sides: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        let steps = OutputSteps::new(&output(steps, kind, "float32", &sides.join(", ")), shape)?;
+        Ok(steps.apply(TensorData::Float32(values.to_vec())))
+    }
+
+    #[test]
+    fn one_output_gives_label_score_and_the_best() {
+        let scores = [0.1, 0.7, 0.2, 0.5, 0.3, 0.2];
+        let label = applied("argmax: {labels: [cat, dog, fox]}", "text", &scores, &[3]).unwrap();
+        assert_eq!(label, OutputColumn::Text(vec!["dog".to_owned(), "cat".to_owned()]));
+        let score = applied("max: {}", "float64", &scores, &[3]).unwrap();
+        assert_eq!(score, OutputColumn::Float64(vec![f64::from(0.7f32), 0.5]));
+        assert_eq!(applied("argmax: {}", "int64", &scores, &[3]).unwrap(), OutputColumn::Int64(vec![1, 0]));
+        let best = applied("top_k: {k: 2, labels: [cat, dog, fox]}", "tensor", &scores, &[3]).unwrap();
+        let texts = ["dog", "fox", "cat", "dog"].map(str::to_owned).to_vec();
+        assert_eq!(best, OutputColumn::Tensor(TensorData::Text(texts)));
+        let places = applied("softmax: {}, top_k: {k: 2}", "tensor", &scores, &[1, 3]).unwrap();
+        assert_eq!(places, OutputColumn::Tensor(TensorData::Int64(vec![1, 2, 0, 1])));
+        let values = applied("top_k: {k: 1, give: values}", "tensor", &scores, &[3]).unwrap();
+        assert_eq!(values, OutputColumn::Tensor(TensorData::Float32(vec![0.7, 0.5])));
+    }
+
+    #[test]
+    fn single_values_are_columns_of_numbers() {
+        assert_eq!(applied("", "float64", &[0.5, 2.0], &[1]).unwrap(), OutputColumn::Float64(vec![0.5, 2.0]));
+        let sigmoid = applied("sigmoid: {}", "float64", &[0.0], &[1, 1]).unwrap();
+        assert_eq!(sigmoid, OutputColumn::Float64(vec![0.5]));
+        let labels = OutputSteps::new(&output("", "int64", "int32", "1"), &[1]).unwrap();
+        assert_eq!(labels.apply(TensorData::Int32(vec![3, 4])), OutputColumn::Int64(vec![3, 4]));
+        let texts = OutputSteps::new(&output("", "text", "text", "1"), &[1]).unwrap();
+        let yes = || vec!["yes".to_owned()];
+        assert_eq!(texts.apply(TensorData::Text(yes())), OutputColumn::Text(yes()));
+    }
+
+    #[test]
+    fn matrices_are_turned() {
+        let turned = applied("transpose: {}", "tensor", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]).unwrap();
+        assert_eq!(turned, OutputColumn::Tensor(TensorData::Float32(vec![1.0, 4.0, 2.0, 5.0, 3.0, 6.0])));
+        let column = output("transpose: {}, softmax: {}", "tensor", "float16", "2, 3");
+        let column = OutputSteps::column_type(&column, &[2, 3]);
+        assert_eq!(column.to_string(), "tensor<float16>[3, 2]");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (steps, kind, shape) in [
+            ("argmax: {labels: [a, b]}", "text", &[3][..]),
+            ("argmax: {}", "int64", &[2, 3]),
+            ("max: {}, softmax: {}", "float64", &[3]),
+            ("top_k: {k: 4}", "tensor", &[3]),
+            ("transpose: {}", "tensor", &[3]),
+            ("", "float64", &[3]),
+            ("max: {}", "tensor", &[3]),
+        ] {
+            assert!(applied(steps, kind, &[0.0; 6], shape).is_err(), "{steps}");
         }
     }
 }

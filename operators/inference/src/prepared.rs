@@ -1,9 +1,22 @@
 //! Prepared records: their values one after another, in the buffers that the model then reads.
+use crate::frame::Frame;
 use crate::tensor::TensorData;
 
-/// A record's values as the model reads them, one entry per input of the manifest.
+/// A record's values as the model reads them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PreparedRow(pub(crate) Vec<TensorData>);
+pub struct PreparedRow {
+    /// One entry for each input of the manifest.
+    pub(crate) values: Vec<TensorData>,
+    /// The part of its picture that the model sees; the whole if it reads none.
+    pub(crate) frame: Frame,
+}
+
+impl PreparedRow {
+    /// A record without a picture.
+    pub(crate) fn new(values: Vec<TensorData>) -> Self {
+        Self { values, frame: Frame::WHOLE }
+    }
+}
 
 /// Several records. Made by [`crate::model::Model::no_rows`]; the buffers are reused for the next batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,13 +25,15 @@ pub struct PreparedRows {
     pub(crate) inputs: Vec<TensorData>,
     /// End of each record in each input: all inputs of the first record, then of the second.
     ends: Vec<usize>,
+    /// The part of each record's picture that the model sees.
+    pub(crate) frames: Vec<Frame>,
     rows: usize,
 }
 
 impl PreparedRows {
     /// Creates it without records, for inputs of these types.
     pub(crate) fn new(inputs: Vec<TensorData>) -> Self {
-        Self { inputs, ends: Vec::new(), rows: 0 }
+        Self { inputs, ends: Vec::new(), frames: Vec::new(), rows: 0 }
     }
 
     /// Number of records.
@@ -34,6 +49,7 @@ impl PreparedRows {
     /// Removes all records and keeps the buffers.
     pub fn clear(&mut self) {
         self.ends.clear();
+        self.frames.clear();
         self.rows = 0;
         self.cut();
     }
@@ -50,13 +66,12 @@ impl PreparedRows {
     pub fn row(&self, row: usize) -> PreparedRow {
         assert!(row < self.rows, "there are {} records", self.rows);
         let inputs = self.inputs.iter().enumerate();
-        PreparedRow(
-            inputs
-                .map(|(input, values)| {
-                    values.part(self.start(row, input)..self.ends[row * self.inputs.len() + input])
-                })
-                .collect(),
-        )
+        let values = inputs
+            .map(|(input, values)| {
+                values.part(self.start(row, input)..self.ends[row * self.inputs.len() + input])
+            })
+            .collect();
+        PreparedRow { values, frame: self.frames[row] }
     }
 
     /// Number of values after the last whole record, in input `input`.
@@ -65,7 +80,8 @@ impl PreparedRows {
     }
 
     /// Makes a record of the values appended since the last one.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self, frame: Frame) {
+        self.frames.push(frame);
         self.ends.extend(self.inputs.iter().map(TensorData::len));
         self.rows += 1;
     }
@@ -92,15 +108,15 @@ mod tests {
             rows.inputs[1].append(TensorData::Int64(integers.to_vec())).unwrap();
         };
         add(&mut rows, &[1.0, 2.0], &[3]);
-        rows.finish();
+        rows.finish(Frame::WHOLE);
         add(&mut rows, &[9.0], &[9, 9]);
         assert_eq!((rows.unfinished(0), rows.unfinished(1)), (1, 2));
         rows.cut();
         rows.inputs[1].append(TensorData::Int64(vec![4, 5])).unwrap();
-        rows.finish();
+        rows.finish(Frame::WHOLE);
         assert_eq!(rows.len(), 2);
         let row = |floats: &[f32], integers: &[i64]| {
-            PreparedRow(vec![TensorData::Float32(floats.to_vec()), TensorData::Int64(integers.to_vec())])
+            PreparedRow::new(vec![TensorData::Float32(floats.to_vec()), TensorData::Int64(integers.to_vec())])
         };
         assert_eq!(rows.row(0), row(&[1.0, 2.0], &[3]));
         assert_eq!(rows.row(1), row(&[], &[4, 5]));

@@ -17,10 +17,20 @@ pub enum TensorData {
     Float32(Vec<f32>),
     /// 16-bit floats.
     Float16(Vec<f16>),
+    /// 64-bit floats.
+    Float64(Vec<f64>),
     /// 64-bit integers.
     Int64(Vec<i64>),
+    /// 32-bit integers.
+    Int32(Vec<i32>),
+    /// 8-bit integers with a sign.
+    Int8(Vec<i8>),
     /// Bytes.
     Uint8(Vec<u8>),
+    /// Truth values.
+    Bool(Vec<bool>),
+    /// Texts.
+    Text(Vec<String>),
 }
 
 /// Applies an expression to the values, of any element type.
@@ -29,8 +39,13 @@ macro_rules! with_values {
         match $data {
             TensorData::Float32($values) => $what,
             TensorData::Float16($values) => $what,
+            TensorData::Float64($values) => $what,
             TensorData::Int64($values) => $what,
+            TensorData::Int32($values) => $what,
+            TensorData::Int8($values) => $what,
             TensorData::Uint8($values) => $what,
+            TensorData::Bool($values) => $what,
+            TensorData::Text($values) => $what,
         }
     };
 }
@@ -51,8 +66,13 @@ impl TensorData {
         match self {
             TensorData::Float32(_) => ElementType::Float32,
             TensorData::Float16(_) => ElementType::Float16,
+            TensorData::Float64(_) => ElementType::Float64,
             TensorData::Int64(_) => ElementType::Int64,
+            TensorData::Int32(_) => ElementType::Int32,
+            TensorData::Int8(_) => ElementType::Int8,
             TensorData::Uint8(_) => ElementType::Uint8,
+            TensorData::Bool(_) => ElementType::Bool,
+            TensorData::Text(_) => ElementType::Text,
         }
     }
 
@@ -61,13 +81,18 @@ impl TensorData {
         Self::filled(element, length, 0.0)
     }
 
-    /// `length` copies of a value, rounded to the type.
+    /// `length` copies of a value, rounded to the type. Texts are empty.
     pub fn filled(element: ElementType, length: usize, value: f64) -> Self {
         match element {
             ElementType::Float32 => TensorData::Float32(vec![value as f32; length]),
             ElementType::Float16 => TensorData::Float16(vec![f16::from_f64(value); length]),
+            ElementType::Float64 => TensorData::Float64(vec![value; length]),
             ElementType::Int64 => TensorData::Int64(vec![value as i64; length]),
+            ElementType::Int32 => TensorData::Int32(vec![value as i32; length]),
+            ElementType::Int8 => TensorData::Int8(vec![value as i8; length]),
             ElementType::Uint8 => TensorData::Uint8(vec![value as u8; length]),
+            ElementType::Bool => TensorData::Bool(vec![value != 0.0; length]),
+            ElementType::Text => TensorData::Text(vec![String::new(); length]),
         }
     }
 
@@ -79,8 +104,31 @@ impl TensorData {
         match self {
             TensorData::Float32(values) => TensorData::Float32(values[range].to_vec()),
             TensorData::Float16(values) => TensorData::Float16(values[range].to_vec()),
+            TensorData::Float64(values) => TensorData::Float64(values[range].to_vec()),
             TensorData::Int64(values) => TensorData::Int64(values[range].to_vec()),
+            TensorData::Int32(values) => TensorData::Int32(values[range].to_vec()),
+            TensorData::Int8(values) => TensorData::Int8(values[range].to_vec()),
             TensorData::Uint8(values) => TensorData::Uint8(values[range].to_vec()),
+            TensorData::Bool(values) => TensorData::Bool(values[range].to_vec()),
+            TensorData::Text(values) => TensorData::Text(values[range].to_vec()),
+        }
+    }
+
+    /// Copies the values at these places.
+    fn picked(&self, places: &[usize]) -> Self {
+        fn all<T: Clone>(values: &[T], places: &[usize]) -> Vec<T> {
+            places.iter().map(|place| values[*place].clone()).collect()
+        }
+        match self {
+            TensorData::Float32(values) => TensorData::Float32(all(values, places)),
+            TensorData::Float16(values) => TensorData::Float16(all(values, places)),
+            TensorData::Float64(values) => TensorData::Float64(all(values, places)),
+            TensorData::Int64(values) => TensorData::Int64(all(values, places)),
+            TensorData::Int32(values) => TensorData::Int32(all(values, places)),
+            TensorData::Int8(values) => TensorData::Int8(all(values, places)),
+            TensorData::Uint8(values) => TensorData::Uint8(all(values, places)),
+            TensorData::Bool(values) => TensorData::Bool(all(values, places)),
+            TensorData::Text(values) => TensorData::Text(all(values, places)),
         }
     }
 
@@ -97,8 +145,13 @@ impl TensorData {
         match (self, more) {
             (TensorData::Float32(all), TensorData::Float32(more)) => all.extend(more),
             (TensorData::Float16(all), TensorData::Float16(more)) => all.extend(more),
+            (TensorData::Float64(all), TensorData::Float64(more)) => all.extend(more),
             (TensorData::Int64(all), TensorData::Int64(more)) => all.extend(more),
+            (TensorData::Int32(all), TensorData::Int32(more)) => all.extend(more),
+            (TensorData::Int8(all), TensorData::Int8(more)) => all.extend(more),
             (TensorData::Uint8(all), TensorData::Uint8(more)) => all.extend(more),
+            (TensorData::Bool(all), TensorData::Bool(more)) => all.extend(more),
+            (TensorData::Text(all), TensorData::Text(more)) => all.extend(more),
             (all, more) => {
                 return Err(ShapeError {
                     message: format!("{} values cannot follow {} values", more.element(), all.element()),
@@ -108,12 +161,36 @@ impl TensorData {
         Ok(())
     }
 
-    /// Converts 16-bit floats to 32-bit ones; others stay.
+    /// Converts numbers and truth values to 32-bit floats, as steps compute with them; texts stay.
     #[must_use]
-    pub fn widened(self) -> Self {
+    pub fn into_f32(self) -> Self {
+        fn floats<T>(values: Vec<T>, float: impl Fn(T) -> f32) -> TensorData {
+            TensorData::Float32(values.into_iter().map(float).collect())
+        }
         match self {
-            TensorData::Float16(values) => TensorData::Float32(values.into_iter().map(f16::to_f32).collect()),
-            other => other,
+            TensorData::Float16(values) => floats(values, f16::to_f32),
+            TensorData::Float64(values) => floats(values, |value| value as f32),
+            TensorData::Int64(values) => floats(values, |value| value as f32),
+            TensorData::Int32(values) => floats(values, |value| value as f32),
+            TensorData::Int8(values) => floats(values, f32::from),
+            TensorData::Uint8(values) => floats(values, f32::from),
+            TensorData::Bool(values) => floats(values, |value| f32::from(u8::from(value))),
+            same @ (TensorData::Float32(_) | TensorData::Text(_)) => same,
+        }
+    }
+
+    /// Appends a number, converted to the type: floats are rounded, whole numbers saturate. Texts get its digits.
+    pub fn push(&mut self, value: f64) {
+        match self {
+            TensorData::Float32(values) => values.push(value as f32),
+            TensorData::Float16(values) => values.push(f16::from_f64(value)),
+            TensorData::Float64(values) => values.push(value),
+            TensorData::Int64(values) => values.push(value as i64),
+            TensorData::Int32(values) => values.push(value as i32),
+            TensorData::Int8(values) => values.push(value as i8),
+            TensorData::Uint8(values) => values.push(value as u8),
+            TensorData::Bool(values) => values.push(value != 0.0),
+            TensorData::Text(values) => values.push(value.to_string()),
         }
     }
 }
@@ -228,6 +305,49 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// The same values with another shape.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if it has another number of values.
+    pub fn reshaped(self, shape: Vec<usize>) -> Result<Self, ShapeError> {
+        Self::new(shape, self.data)
+    }
+
+    /// Moves dimension `from` to the place `to`; the order of the others stays.
+    ///
+    /// # Panics
+    /// If there are no such dimensions.
+    #[must_use]
+    pub fn moved(self, from: usize, to: usize) -> Self {
+        if from == to {
+            return self;
+        }
+        let mut order: Vec<usize> = (0..self.shape.len()).collect();
+        let axis = order.remove(from);
+        order.insert(to, axis);
+        let shape: Vec<usize> = order.iter().map(|axis| self.shape[*axis]).collect();
+        let mut strides = vec![1; self.shape.len()];
+        for axis in (0..self.shape.len().saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * self.shape[axis + 1];
+        }
+        let strides: Vec<usize> = order.iter().map(|axis| strides[*axis]).collect();
+        let mut places = Vec::with_capacity(self.data.len());
+        let mut index = vec![0; shape.len()];
+        for _ in 0..self.data.len() {
+            places.push(index.iter().zip(&strides).map(|(index, stride)| index * stride).sum());
+            for axis in (0..shape.len()).rev() {
+                index[axis] += 1;
+                if index[axis] < shape[axis] {
+                    break;
+                }
+                index[axis] = 0;
+            }
+        }
+        Self { shape, data: self.data.picked(&places) }
+    }
+}
+
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.data.element(), self.shape)
@@ -244,6 +364,17 @@ mod tests {
         assert_eq!(t.row(1).as_i64(), Some([3, 4].as_slice()));
         assert_eq!(t.row(1).shape(), [1, 2]);
         assert_eq!(Tensor::concatenate(vec![t.row(0), t.row(1)]).unwrap(), t);
+    }
+
+    #[test]
+    fn dimensions_are_moved() {
+        let values = TensorData::Int64((0..24).collect());
+        let t = Tensor::new(vec![2, 3, 4], values).unwrap();
+        let moved = t.clone().moved(1, 0);
+        assert_eq!(moved.shape(), [3, 2, 4]);
+        assert_eq!(moved.as_i64().unwrap()[..8], [0, 1, 2, 3, 12, 13, 14, 15]);
+        assert_eq!(moved.moved(0, 1), t);
+        assert_eq!(t.clone().moved(2, 0).as_i64().unwrap()[..6], [0, 4, 8, 12, 16, 20]);
     }
 
     #[test]

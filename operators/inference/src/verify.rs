@@ -6,10 +6,10 @@ use crate::facts::ModelFacts;
 use crate::model::{Model, RawOutputs};
 use crate::prepared::PreparedRow;
 use crate::tensor::{Tensor, TensorData};
-use half::f16;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_spec::types::StreamType;
+use tidemill_spec::types::{ElementType, StreamType};
 
 /// Result of one backend of the manifest.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
 fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Option<(String, f64, f64)> {
     let outputs = &model.blueprint().manifest.outputs;
     outputs.iter().zip(a.tensors.iter().zip(&b.tensors)).find_map(|(output, (a, b))| {
-        let whole = matches!(a.data(), TensorData::Int64(_) | TensorData::Uint8(_));
+        let whole = !a.data().element().is_float();
         let (a, b) = (values(a), values(b));
         let largest =
             a.iter().filter(|value| value.is_finite()).fold(1f64, |most, value| most.max(value.abs()));
@@ -132,12 +132,25 @@ fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Op
     })
 }
 
+/// The values as numbers; texts that differ have different ones.
 fn values(tensor: &Tensor) -> Vec<f64> {
     match tensor.data() {
         TensorData::Float32(values) => values.iter().map(|value| f64::from(*value)).collect(),
         TensorData::Float16(values) => values.iter().map(|value| value.to_f64()).collect(),
+        TensorData::Float64(values) => values.clone(),
         TensorData::Int64(values) => values.iter().map(|value| *value as f64).collect(),
+        TensorData::Int32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+        TensorData::Int8(values) => values.iter().map(|value| f64::from(*value)).collect(),
         TensorData::Uint8(values) => values.iter().map(|value| f64::from(*value)).collect(),
+        TensorData::Bool(values) => values.iter().map(|value| f64::from(u8::from(*value))).collect(),
+        TensorData::Text(values) => {
+            let number = |text: &String| {
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                hasher.finish() as f64
+            };
+            values.iter().map(number).collect()
+        }
     }
 }
 
@@ -151,18 +164,18 @@ fn made_up(zeros: &PreparedRow, seed: u64, least: f32, most: f32, integers: u64)
         state >> 40
     };
     let span = (most - least) / (1u64 << 24) as f32;
-    let made = zeros.0.iter().map(|values| {
-        let length = 0..values.len();
-        match values {
-            TensorData::Float32(_) => {
-                TensorData::Float32(length.map(|_| least + next() as f32 * span).collect())
-            }
-            TensorData::Float16(_) => {
-                TensorData::Float16(length.map(|_| f16::from_f32(least + next() as f32 * span)).collect())
-            }
-            TensorData::Int64(_) => TensorData::Int64(length.map(|_| (next() % integers) as i64).collect()),
-            TensorData::Uint8(_) => TensorData::Uint8(length.map(|_| (next() & 255) as u8).collect()),
+    let made = zeros.values.iter().map(|values| {
+        let mut made = TensorData::zeros(values.element(), 0);
+        for _ in 0..values.len() {
+            made.push(match values.element() {
+                element if element.is_float() => f64::from(least + next() as f32 * span),
+                ElementType::Uint8 => (next() & 255) as f64,
+                ElementType::Int8 => (next() & 127) as f64,
+                ElementType::Bool => (next() & 1) as f64,
+                _ => (next() % integers) as f64,
+            });
         }
+        made
     });
-    PreparedRow(made.collect())
+    PreparedRow::new(made.collect())
 }

@@ -1,14 +1,11 @@
 //! Images: decode, resize, normalise.
 use crate::Rejected;
 use crate::completeness::{jpeg_is_complete, png_is_complete};
+use crate::filter::{self, Filter, scaled};
 use crate::raw_image::{self, RawImage};
-use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::U8x3;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use image::error::ImageError;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
-use std::cell::RefCell;
 use std::io::Cursor;
 
 /// Longest side to decode, pixels.
@@ -103,60 +100,33 @@ fn rejected(error: &ImageError) -> Rejected {
     }
 }
 
-/// Most bytes of a thread's intermediate results of resizing that are kept for the next picture.
-const KEPT_BYTES: usize = 16 << 20;
-
 /// Decodes as [`decode`], then resizes as [`resize`]. Uncompressed pictures are resized where they are, without a copy.
 ///
 /// # Errors
 /// As [`decode`].
 pub fn decode_to(bytes: &[u8], width: u32, height: u32) -> Result<RgbImage, Rejected> {
+    decode_scaled(bytes, width, height, Filter::PillowBilinear)
+}
+
+/// Decodes as [`decode`], then scales as [`scaled`]. Uncompressed pictures are scaled where they are, without a copy.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_scaled(bytes: &[u8], width: u32, height: u32, filter: Filter) -> Result<RgbImage, Rejected> {
     if RawImage::is_one(bytes)
         && let Ok(picture) = RawImage::parse(bytes)
         && (picture.width, picture.height) != (width, height)
     {
         check_size(picture.width, picture.height)?;
-        if let Some(resized) = resized(picture, width, height) {
-            return Ok(resized);
-        }
+        return Ok(filter::scale(picture, width, height, filter));
     }
-    decode(bytes).map(|image| resize(image, width, height))
+    decode(bytes).map(|image| scaled(image, width, height, filter))
 }
 
 /// Resizes with a bilinear filter that averages when it shrinks (the filter of PIL's `BILINEAR`, with equal bytes on
 /// every processor). The aspect ratio is not kept.
 pub fn resize(image: RgbImage, width: u32, height: u32) -> RgbImage {
-    let (from_width, from_height) = image.dimensions();
-    if (from_width, from_height) == (width, height) {
-        return image;
-    }
-    let picture = RawImage { width: from_width, height: from_height, pixels: image.as_raw() };
-    match resized(picture, width, height) {
-        Some(resized) => resized,
-        None => image::imageops::resize(&image, width, height, image::imageops::FilterType::Triangle),
-    }
-}
-
-/// Only a buffer whose length contradicts its size gives none, which pictures never have.
-fn resized(picture: RawImage<'_>, width: u32, height: u32) -> Option<RgbImage> {
-    thread_local! {
-        // Its intermediate picture is as large as the result is high: fresh memory for each costs a fault per page.
-        static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
-    }
-    let mut resized = RgbImage::new(width, height);
-    let from = TypedImageRef::<U8x3>::from_buffer(picture.width, picture.height, picture.pixels).ok()?;
-    let mut to = TypedImage::<U8x3>::from_buffer(width, height, &mut resized).ok()?;
-    let bilinear = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    // `resize` would compile every kind of pixel here: a minute of processor time more, in the library and in its
-    // tests.
-    RESIZER.with_borrow_mut(|resizer| {
-        let result = resizer.resize_typed(&from, &mut to, &bilinear);
-        if resizer.size_of_internal_buffers() > KEPT_BYTES {
-            resizer.reset_internal_buffers();
-        }
-        result.ok()
-    })?;
-    Some(resized)
+    scaled(image, width, height, Filter::PillowBilinear)
 }
 
 /// Appends values 0..=1 minus `mean` and divided by `std`, both for each channel (R, G, B), in the order channel,

@@ -5,6 +5,8 @@
 //! callers.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
 mod completeness;
+pub mod filter;
+pub mod grey;
 pub mod image;
 pub mod mel;
 pub mod planes;

@@ -26,10 +26,10 @@ pub fn transpose<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
 }
 
 /// Appends the transposed matrix to `to`.
-pub fn append_transposed<T: Copy>(values: &[T], columns: usize, to: &mut Vec<T>) {
+pub fn append_transposed<T: Clone>(values: &[T], columns: usize, to: &mut Vec<T>) {
     to.reserve(values.len());
     for column in 0..columns {
-        to.extend(values.iter().skip(column).step_by(columns.max(1)));
+        to.extend(values.iter().skip(column).step_by(columns.max(1)).cloned());
     }
 }
 

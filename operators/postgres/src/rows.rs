@@ -68,7 +68,7 @@ fn append_key(key: &mut Vec<u8>, batch: &RecordBatch, row: usize, column: &SinkC
             key.extend((text.len() as u64).to_le_bytes());
             key.extend(text);
         }
-        ColumnType::Image | ColumnType::Audio | ColumnType::Tensor { .. } => {
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes | ColumnType::Tensor { .. } => {
             let bytes = array.as_binary::<i32>().value(row);
             key.extend((bytes.len() as u64).to_le_bytes());
             key.extend(bytes);
@@ -100,7 +100,7 @@ pub(crate) fn parameter<'a>(
         ColumnType::Float64 => all(from, places, |array, row| array.as_primitive::<Float64Type>().value(row)),
         ColumnType::Bool => all(from, places, |array, row| array.as_boolean().value(row)),
         ColumnType::Text => all(from, places, |array, row| array.as_string::<i32>().value(row)),
-        ColumnType::Image | ColumnType::Audio | ColumnType::Tensor { .. } => {
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes | ColumnType::Tensor { .. } => {
             all(from, places, |array, row| array.as_binary::<i32>().value(row))
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn types_of(column_type: &ColumnType) -> Option<(&'static str, &'stat
         ColumnType::Float64 => ("double precision", &[]),
         ColumnType::Bool => ("boolean", &[]),
         ColumnType::Text => ("text", &["character varying"]),
-        ColumnType::Image | ColumnType::Audio => ("bytea", &[]),
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes => ("bytea", &[]),
         ColumnType::Tensor { .. } => return None,
     })
 }

@@ -3,7 +3,7 @@
 use crate::memory::Results;
 use crate::protocol::{ColumnPlace, Place, codes};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int64Type, UInt8Type};
+use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, UInt8Type};
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, FixedSizeListArray, PrimitiveArray,
     StringArray,
@@ -32,7 +32,7 @@ pub(crate) fn sent(array: &ArrayRef, column_type: &ColumnType) -> Option<Sent> {
             let text = array.as_string_opt::<i32>()?;
             offsets(text.offsets(), text.values())
         }
-        ColumnType::Image | ColumnType::Audio => {
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes => {
             let bytes = array.as_binary_opt::<i32>()?;
             offsets(bytes.offsets(), bytes.values())
         }
@@ -41,13 +41,20 @@ pub(crate) fn sent(array: &ArrayRef, column_type: &ColumnType) -> Option<Sent> {
         ColumnType::Bool => (array.as_boolean_opt()?.values().sliced(), none()),
         ColumnType::Tensor { element, .. } => {
             let inner = array.as_fixed_size_list_opt()?.values();
-            let values = match element {
-                ElementType::Float32 => values::<Float32Type>(inner),
-                ElementType::Float16 => values::<Float16Type>(inner),
-                ElementType::Int64 => values::<Int64Type>(inner),
-                ElementType::Uint8 => values::<UInt8Type>(inner),
-            };
-            (values?, none())
+            match element {
+                ElementType::Float32 => (values::<Float32Type>(inner)?, none()),
+                ElementType::Float16 => (values::<Float16Type>(inner)?, none()),
+                ElementType::Float64 => (values::<Float64Type>(inner)?, none()),
+                ElementType::Int64 => (values::<Int64Type>(inner)?, none()),
+                ElementType::Int32 => (values::<Int32Type>(inner)?, none()),
+                ElementType::Int8 => (values::<Int8Type>(inner)?, none()),
+                ElementType::Uint8 => (values::<UInt8Type>(inner)?, none()),
+                ElementType::Bool => (inner.as_boolean_opt()?.values().sliced(), none()),
+                ElementType::Text => {
+                    let text = inner.as_string_opt::<i32>()?;
+                    offsets(text.offsets(), text.values())
+                }
+            }
         }
     };
     let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
@@ -105,7 +112,7 @@ pub(crate) fn received(
             let ends = ends(first, rows, data.len())?;
             Arc::new(StringArray::try_new(ends, data, nulls).map_err(words)?)
         }
-        ColumnType::Image | ColumnType::Audio => {
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes => {
             let data = read(second)?;
             let ends = ends(first, rows, data.len())?;
             Arc::new(BinaryArray::try_new(ends, data, nulls).map_err(words)?)
@@ -125,6 +132,15 @@ pub(crate) fn received(
                 ElementType::Float16 => primitive::<Float16Type>(first, count)?,
                 ElementType::Int64 => primitive::<Int64Type>(first, count)?,
                 ElementType::Uint8 => primitive::<UInt8Type>(first, count)?,
+                ElementType::Float64 => primitive::<Float64Type>(first, count)?,
+                ElementType::Int32 => primitive::<Int32Type>(first, count)?,
+                ElementType::Int8 => primitive::<Int8Type>(first, count)?,
+                ElementType::Bool => Arc::new(BooleanArray::new(bits(first, count)?, None)),
+                ElementType::Text => {
+                    let data = read(second)?;
+                    let ends = ends(first, count, data.len())?;
+                    Arc::new(StringArray::try_new(ends, data, None).map_err(words)?)
+                }
             };
             let field = Arc::new(Field::new("item", values.data_type().clone(), false));
             Arc::new(

@@ -219,6 +219,7 @@ pub(crate) fn codes(column_type: &ColumnType) -> (u32, u32) {
         ColumnType::Bool => (4, 0),
         ColumnType::Image => (5, 0),
         ColumnType::Audio => (6, 0),
+        ColumnType::Bytes => (8, 0),
         ColumnType::Tensor { element, .. } => (
             7,
             match element {
@@ -226,6 +227,11 @@ pub(crate) fn codes(column_type: &ColumnType) -> (u32, u32) {
                 ElementType::Float16 => 2,
                 ElementType::Int64 => 3,
                 ElementType::Uint8 => 4,
+                ElementType::Float64 => 5,
+                ElementType::Int32 => 6,
+                ElementType::Int8 => 7,
+                ElementType::Bool => 8,
+                ElementType::Text => 9,
             },
         ),
     }

@@ -1,7 +1,7 @@
 //! Processes that were started to check a workflow: asked what they are once, and taken by the first instance.
 use crate::caller::cannot_start;
 use crate::launch::{Greeting, Launch};
-use crate::options::{Declared, column_type};
+use crate::options::Declared;
 use crate::process::Process;
 use crate::protocol::StartError;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::span::{Located, SourceFile, Span};
-use tidemill_spec::types::{Column, StreamType};
+use tidemill_spec::types::{Column, ColumnType, StreamType};
 
 /// All that were started and are in use; clones share them.
 #[derive(Clone, Default)]
@@ -104,7 +104,8 @@ pub(crate) fn output_type(
     greeting: &Greeting,
 ) -> Result<StreamType, Diagnostic> {
     let annotated = greeting.output.as_ref().and_then(|columns| {
-        let columns = columns.iter().map(|(name, written)| Some(Column::new(name, column_type(written)?)));
+        let columns =
+            columns.iter().map(|(name, written)| Some(Column::new(name, ColumnType::named(written)?)));
         columns.collect::<Option<Vec<_>>>().map(StreamType::new)
     });
     match (declared, annotated) {

@@ -67,8 +67,9 @@ pub(super) fn bind_one(
     let Some(kind) = registry.operator(&operator.kind) else {
         return Err(unknown_kind("operator", &operator.kind, registry, Role::Operator));
     };
-    let (inputs, computation) = (kind.inputs(), kind.facts_of(&operator.options).computation);
-    let runs_models = computation == Computation::Inference;
+    let facts = kind.facts_of(&operator.options);
+    let (inputs, computation) = (kind.inputs(), facts.computation);
+    let runs_models = computation == Computation::Inference || facts.loads_models;
     if !inputs.contains(&ports.len()) {
         let expected = match (inputs.start(), inputs.end()) {
             (low, high) if low == high => format!("{low}"),

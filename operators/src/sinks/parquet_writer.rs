@@ -104,7 +104,7 @@ pub(super) fn file_writer(
     for (name, written) in rows.columns() {
         // Values that hardly repeat: their dictionary would be built and thrown away.
         let path = match written {
-            Written::Payload(_, ColumnType::Image | ColumnType::Audio) | Written::Id => {
+            Written::Payload(_, ColumnType::Image | ColumnType::Audio | ColumnType::Bytes) | Written::Id => {
                 vec![name.clone()]
             }
             Written::Payload(_, ColumnType::Tensor { .. }) => {

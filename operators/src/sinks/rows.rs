@@ -4,7 +4,7 @@ use crate::kind::{EndContext, InputPort};
 use crate::record::{METADATA_COLUMNS, Metadata, payload_field};
 use crate::values::Values;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int64Type, UInt8Type};
+use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, UInt8Type};
 use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
@@ -287,7 +287,7 @@ fn value(batch: &RecordBatch, row: usize, written: &Written, out: &mut Vec<u8>) 
         ColumnType::Int64 => drop(write!(out, "{}", column.as_primitive::<Int64Type>().value(row))),
         ColumnType::Float64 => float(column.as_primitive::<Float64Type>().value(row), out),
         ColumnType::Bool => drop(write!(out, "{}", column.as_boolean().value(row))),
-        ColumnType::Image | ColumnType::Audio => {
+        ColumnType::Image | ColumnType::Audio | ColumnType::Bytes => {
             drop(write!(out, "{{\"bytes\":{}}}", column.as_binary::<i32>().value(row).len()));
         }
         ColumnType::Tensor { shape, .. } => tensor(&column.as_fixed_size_list().value(row), shape, 0, out),
@@ -321,6 +321,16 @@ fn element(elements: &dyn Array, index: usize, out: &mut Vec<u8>) {
         let _ = write!(out, "{}", bytes.value(index));
     } else if let Some(floats) = elements.as_primitive_opt::<Float16Type>() {
         serde_json::to_writer(out, &floats.value(index).to_f32()).expect("a float or null is always JSON");
+    } else if let Some(floats) = elements.as_primitive_opt::<Float64Type>() {
+        float(floats.value(index), out);
+    } else if let Some(ints) = elements.as_primitive_opt::<Int32Type>() {
+        let _ = write!(out, "{}", ints.value(index));
+    } else if let Some(ints) = elements.as_primitive_opt::<Int8Type>() {
+        let _ = write!(out, "{}", ints.value(index));
+    } else if let Some(truths) = elements.as_boolean_opt() {
+        let _ = write!(out, "{}", truths.value(index));
+    } else if let Some(texts) = elements.as_string_opt::<i32>() {
+        json_text(texts.value(index), out);
     }
 }
 

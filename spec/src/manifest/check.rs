@@ -1,5 +1,5 @@
 //! Checks of a manifest beyond its syntax.
-use super::{BoxDecoding, BoxScores, Postprocess, Preprocess, TextDecoding};
+use super::{BoxDecoding, BoxScores, GridForm, Postprocess, Preprocess, TextDecoding};
 use super::{Dimension, InputType, Manifest, ModelInput, ModelOutput, Origin, OriginKind, OutputType};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH};
 use crate::identifier;
@@ -62,6 +62,7 @@ impl Manifest {
         for shape in shapes.chain(self.outputs.iter().map(|output| &output.shape)) {
             is_countable(shape, &mut found);
         }
+        self.states.iter().for_each(|state| is_countable(&state.shape, &mut found));
         if is_here {
             self.inputs.iter().for_each(|input| steps::check_input(input, &mut found));
             self.outputs.iter().for_each(|output| steps::check_output(output, &mut found));
@@ -118,8 +119,8 @@ impl Manifest {
         if self.origin.note.as_deref() == Some(BLANK_ORIGIN) {
             blank(BLANK_ORIGIN, &self.origin.span, "note", "the origin of the model");
         }
-        let columns =
-            self.inputs.iter().map(|input| (&input.column, "the column of your records that it reads"));
+        let named = self.inputs.iter().filter(|input| !input.column.is_empty());
+        let columns = named.map(|input| (&input.column, "the column of your records that it reads"));
         let columns = columns
             .chain(self.outputs.iter().map(|output| (&output.column, "the name of its output column")));
         for (column, what) in columns.filter(|(column, _)| is_blank(column)) {
@@ -134,6 +135,15 @@ impl Manifest {
     }
 
     fn check_names(&self, found: &mut Diagnostics) {
+        for constant in &self.constants {
+            if constant.value.values().iter().any(|value| !value.is_finite()) {
+                found.push(
+                    Diagnostic::error("E0509", format!("the value of `{}` is not finite", constant.name))
+                        .at(constant.value.span.clone())
+                        .with_help("write a number"),
+                );
+            }
+        }
         if self.inputs.is_empty() || self.outputs.is_empty() && !self.gives_text() {
             let what = if self.inputs.is_empty() { "inputs" } else { "outputs" };
             found.push(
@@ -142,11 +152,26 @@ impl Manifest {
                     .with_help(format!("describe them under `{what}:`")),
             );
         }
-        unique("input", self.inputs.iter().map(|input| &input.name), found);
+        let constants = self.constants.iter().map(|constant| &constant.name);
+        let constants = constants.chain(self.states.iter().map(|state| &state.input));
+        unique("input", self.inputs.iter().map(|input| &input.name).chain(constants), found);
+        unique("state", self.states.iter().map(|state| &state.output), found);
+        for state in self.states.iter().filter(|state| state.shape.contains(&Dimension::Any)) {
+            let message = format!("the state `{}` has no fixed size", state.input);
+            let help = "write `batch` where the file counts records, and numbers for the rest";
+            found.push(Diagnostic::error("E0502", message).at(state.shape.span.clone()).with_help(help));
+        }
+        if let Some(state) = self.states.first()
+            && (self.repeat.is_some() || self.decoder.is_some())
+        {
+            let message = "a model with a loop or decoder keeps nothing from record to record";
+            let help = "remove `states`, or list them under `loop`";
+            found.push(Diagnostic::error("E0507", message).at(state.input.span.clone()).with_help(help));
+        }
         let collected = self.repeat.iter().map(|repeat| &repeat.collect.column);
         let collected = collected.chain(self.decoder.iter().map(|decoder| &decoder.column));
         unique("output column", self.outputs.iter().map(|output| &output.column).chain(collected), found);
-        let columns = self.inputs.iter().map(|input| &input.column);
+        let columns = self.inputs.iter().map(|input| &input.column).filter(|column| !column.is_empty());
         let columns = columns.chain(self.outputs.iter().map(|output| &output.column));
         let columns = columns.chain(self.decoder.iter().map(|decoder| &decoder.column));
         for column in columns.take(ENOUGH) {

@@ -17,6 +17,27 @@ pub enum Dimension {
     Any,
 }
 
+impl Dimension {
+    /// Position of the dimension that counts records; `None` if the tensor is that of one record.
+    pub fn batch_axis(shape: &[Self]) -> Option<usize> {
+        shape.iter().position(|dimension| *dimension == Self::Batch)
+    }
+
+    /// The shape of one record: without the dimension that counts records, or without a first one of 1.
+    ///
+    /// ```
+    /// use tidemill_spec::manifest::Dimension::{self, Batch, Fixed};
+    /// assert_eq!(Dimension::row(&[Fixed(20), Batch, Fixed(37)]), [Fixed(20), Fixed(37)]);
+    /// assert_eq!(Dimension::row(&[Fixed(1), Fixed(37)]), [Fixed(37)]);
+    /// assert_eq!(Dimension::row(&[Fixed(3), Fixed(37)]), [Fixed(3), Fixed(37)]);
+    /// ```
+    pub fn row(shape: &[Self]) -> Vec<Self> {
+        let left_out = Self::batch_axis(shape).or((shape.first() == Some(&Self::Fixed(1))).then_some(0));
+        let kept = shape.iter().enumerate().filter(|(at, _)| Some(*at) != left_out);
+        kept.map(|(_, dimension)| *dimension).collect()
+    }
+}
+
 impl fmt::Display for Dimension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

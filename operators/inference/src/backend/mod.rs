@@ -4,7 +4,7 @@ mod graph;
 mod known_faults;
 pub mod library;
 pub mod onnxruntime;
-mod panic;
+pub(crate) mod panic;
 mod ranges;
 pub mod rten;
 

@@ -3,7 +3,7 @@
 //! A process loads the library once, from the first folder that has a usable one.
 use super::library::{self, Found};
 use super::{Backend, BackendError, Registration, Session, model_name};
-use crate::facts::ModelFacts;
+use crate::facts::{ModelFacts, PortElement};
 use crate::tensor::{Tensor, TensorData};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
@@ -14,6 +14,7 @@ use ort::value::{
 };
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_spec::types::ElementType;
 
 /// Name in manifests and plans.
 pub const NAME: &str = "ort";
@@ -145,7 +146,11 @@ impl Backend for OnnxRuntime {
         let names = |ports: &[crate::facts::Port]| ports.iter().map(|port| port.name.clone()).collect();
         Ok(Box::new(OnnxRuntimeSession {
             session,
-            truth: facts.inputs.iter().map(|port| port.element.to_string() == "bool").collect(),
+            truth: facts
+                .inputs
+                .iter()
+                .map(|port| port.element == PortElement::Known(ElementType::Bool))
+                .collect(),
             inputs: names(&facts.inputs),
             outputs: names(&facts.outputs),
             name: model_name(&facts.path),
@@ -207,6 +212,11 @@ fn value(tensor: &Tensor, truth: bool) -> ort::Result<ort::session::SessionInput
         TensorData::Float16(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
         TensorData::Int64(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
         TensorData::Uint8(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Int8(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Int32(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Float64(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Bool(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Text(values) => OrtTensor::from_string_array((shape, values.as_slice()))?.into(),
     })
 }
 
@@ -219,7 +229,16 @@ fn tensor(value: &DynValue) -> Result<Tensor, String> {
         TensorElementType::Float16 => extracted(value, TensorData::Float16),
         TensorElementType::Int64 => extracted(value, TensorData::Int64),
         TensorElementType::Uint8 => extracted(value, TensorData::Uint8),
-        other => Err(format!("an output is {other}, neither float32, float16, int64 nor uint8")),
+        TensorElementType::Int8 => extracted(value, TensorData::Int8),
+        TensorElementType::Int32 => extracted(value, TensorData::Int32),
+        TensorElementType::Float64 => extracted(value, TensorData::Float64),
+        TensorElementType::Bool => extracted(value, TensorData::Bool),
+        TensorElementType::String => {
+            let (shape, values) = value.try_extract_strings().map_err(|error| error.to_string())?;
+            let shape = shape.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
+            Tensor::new(shape, TensorData::Text(values)).map_err(|error| error.to_string())
+        }
+        other => Err(format!("an output is {other}, which is no element type of a column")),
     }
 }
 

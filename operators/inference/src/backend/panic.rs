@@ -14,7 +14,7 @@ thread_local! {
 ///
 /// # Errors
 /// The text of a panic.
-pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     quiet();
     let before = INSIDE.replace(true);
     let result = catch_unwind(AssertUnwindSafe(call));

@@ -22,6 +22,8 @@ pub const NAME: &str = "rten";
 const VERSION: &str = "0.27.0";
 /// The least and the largest byte.
 const BYTES: (i64, i64) = (0, 255);
+/// The least and the largest byte with a sign.
+const SIGNED_BYTES: (i64, i64) = (-128, 127);
 
 /// Its registration.
 pub const REGISTRATION: Registration = Registration::onnx(NAME, "RTen, pure Rust.", |_| Ok(Arc::new(Rten)));
@@ -45,17 +47,21 @@ impl Backend for Rten {
             path: facts.path.display().to_string(),
             reason,
         };
-        let halves = |port: &&Port| port.element == PortElement::Known(ElementType::Float16);
-        if let Some(port) = facts.inputs.iter().chain(&facts.outputs).find(halves) {
-            return Err(refused(format!("{} is float16, which it does not support", port.name)));
+        let unknown = |port: &&Port| {
+            use ElementType::{Float16, Float64, Text};
+            matches!(port.element, PortElement::Known(Float16 | Float64 | Text))
+        };
+        if let Some(port) = facts.inputs.iter().chain(&facts.outputs).find(unknown) {
+            return Err(refused(format!("{} is {}, which it does not support", port.name, port.element)));
         }
         let bytes = std::fs::read(&facts.path).map_err(|error| refused(error.to_string()))?;
         let graph = graph::read(&bytes).map_err(|error| refused(error.to_string()))?;
         drop(bytes);
         let smallest = |port: &Port| match &port.element {
-            PortElement::Known(ElementType::Int64) => Some((port.name.clone(), (0, 0))),
+            PortElement::Known(ElementType::Int64 | ElementType::Int32) => Some((port.name.clone(), (0, 0))),
             PortElement::Known(ElementType::Uint8) => Some((port.name.clone(), BYTES)),
-            PortElement::Other(name) if name == "bool" => Some((port.name.clone(), (0, 1))),
+            PortElement::Known(ElementType::Int8) => Some((port.name.clone(), SIGNED_BYTES)),
+            PortElement::Known(ElementType::Bool) => Some((port.name.clone(), (0, 1))),
             _ => None,
         };
         let smallest = facts.inputs.iter().filter_map(smallest).collect();
@@ -89,6 +95,7 @@ impl Backend for Rten {
             names: facts.inputs.iter().map(|port| port.name.clone()).collect(),
             inputs,
             outputs,
+            elements: facts.outputs.iter().map(declared).collect(),
             graph,
             proven: HashMap::new(),
             doubtful,
@@ -99,11 +106,21 @@ impl Backend for Rten {
     }
 }
 
+/// The element type of a port, int64 for one that has no name here: in this backend all of them are in 32 bits.
+fn declared(port: &Port) -> ElementType {
+    match port.element {
+        PortElement::Known(element) => element,
+        PortElement::Other(_) => ElementType::Int64,
+    }
+}
+
 struct RtenSession {
     model: Model,
     inputs: Vec<NodeId>,
     names: Vec<String>,
     outputs: Vec<NodeId>,
+    /// Element types of the outputs as the file declares them.
+    elements: Vec<ElementType>,
     graph: Graph,
     /// Proven ranges of integer inputs, by name, for which all integers fit into 32 bits.
     proven: HashMap<String, (i64, i64)>,
@@ -128,7 +145,22 @@ impl RtenSession {
             TensorData::Uint8(values) => TensorView::try_from_data(tensor.shape(), values.as_slice())
                 .map(ValueOrView::from)
                 .map_err(|error| self.failed(error.to_string())),
-            TensorData::Float16(_) => Err(self.failed("an input is float16, which rten does not support")),
+            TensorData::Int8(values) => TensorView::try_from_data(tensor.shape(), values.as_slice())
+                .map(ValueOrView::from)
+                .map_err(|error| self.failed(error.to_string())),
+            TensorData::Int32(values) => TensorView::try_from_data(tensor.shape(), values.as_slice())
+                .map(ValueOrView::from)
+                .map_err(|error| self.failed(error.to_string())),
+            TensorData::Bool(values) => {
+                let integers: Vec<i32> = values.iter().map(|value| i32::from(*value)).collect();
+                RtenTensor::try_from_data(tensor.shape(), integers)
+                    .map(ValueOrView::from)
+                    .map_err(|error| self.failed(error.to_string()))
+            }
+            TensorData::Float16(_) | TensorData::Float64(_) | TensorData::Text(_) => {
+                let element = tensor.data().element();
+                Err(self.failed(format!("an input is {element}, which rten does not support")))
+            }
             TensorData::Int64(values) => {
                 let narrow = values
                     .iter()
@@ -144,9 +176,17 @@ impl RtenSession {
         }
     }
 
-    fn tensor(&self, value: Value) -> Result<Tensor, BackendError> {
+    /// `element`: type that the file declares; rten has all of its integers and truth values in 32 bits.
+    fn tensor(&self, value: Value, element: ElementType) -> Result<Tensor, BackendError> {
         let (shape, data) = match value {
             Value::FloatTensor(t) => (t.shape().to_vec(), TensorData::Float32(t.into_data())),
+            Value::Int32Tensor(t) if element == ElementType::Int32 => {
+                (t.shape().to_vec(), TensorData::Int32(t.into_data()))
+            }
+            Value::Int32Tensor(t) if element == ElementType::Bool => {
+                let shape = t.shape().to_vec();
+                (shape, TensorData::Bool(t.into_data().into_iter().map(|value| value != 0).collect()))
+            }
             Value::Int32Tensor(t) => {
                 let shape = t.shape().to_vec();
                 if t.iter().any(|value| matches!(*value, i32::MIN | i32::MAX)) {
@@ -157,7 +197,8 @@ impl RtenSession {
                 (shape, TensorData::Int64(t.into_data().into_iter().map(i64::from).collect()))
             }
             Value::UInt8Tensor(t) => (t.shape().to_vec(), TensorData::Uint8(t.into_data())),
-            _ => return Err(self.failed("an output is neither float32, int64 nor uint8")),
+            Value::Int8Tensor(t) => (t.shape().to_vec(), TensorData::Int8(t.into_data())),
+            _ => return Err(self.failed("an output is no tensor of floats, integers or truth values")),
         };
         Tensor::new(shape, data).map_err(|error| self.failed(error.to_string()))
     }
@@ -170,7 +211,15 @@ impl RtenSession {
         for (name, tensor) in self.names.iter().zip(inputs) {
             let range = match tensor.data() {
                 TensorData::Int64(values) => values.iter().copied().min().zip(values.iter().copied().max()),
+                TensorData::Int32(values) => values
+                    .iter()
+                    .copied()
+                    .min()
+                    .zip(values.iter().copied().max())
+                    .map(|(least, most)| (i64::from(least), i64::from(most))),
                 TensorData::Uint8(_) => Some(BYTES),
+                TensorData::Int8(_) => Some(SIGNED_BYTES),
+                TensorData::Bool(_) => Some((0, 1)),
                 _ => None,
             };
             now.extend(range.map(|range| (name.clone(), range)));
@@ -236,11 +285,17 @@ impl Session for RtenSession {
         }
         self.doubtful.clear();
         if once == wanted {
-            return results.into_iter().map(|value| self.tensor(value)).collect();
+            return results
+                .into_iter()
+                .zip(outputs)
+                .map(|(value, at)| self.tensor(value, self.elements[*at]))
+                .collect();
         }
         let mut tensors = HashMap::new();
-        for (id, value) in once.into_iter().zip(results).filter(|(id, _)| wanted.contains(id)) {
-            tensors.insert(id, self.tensor(value)?);
+        for (id, value) in once.into_iter().zip(results) {
+            if let Some(at) = wanted.iter().position(|other| *other == id) {
+                tensors.insert(id, self.tensor(value, self.elements[outputs[at]])?);
+            }
         }
         Ok(wanted.iter().filter_map(|id| tensors.get(id).cloned()).collect())
     }

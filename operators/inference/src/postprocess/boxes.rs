@@ -1,5 +1,9 @@
 //! Boxes from the cells of a detection head, and non-maximum suppression: of overlapping boxes, the best stays.
-use tidemill_spec::manifest::{BoxDecoding, BoxForm, BoxScores};
+use super::head::{self, Part, Places, Points};
+use super::scores::sigmoid;
+use crate::frame::Frame;
+use std::sync::OnceLock;
+use tidemill_spec::manifest::{Activation, Background, BoxDecoding, BoxForm, BoxScores, GridForm};
 
 /// Numbers of a box in a column of boxes: left, top, width and height as shares of the picture, score, class.
 pub const BOX_NUMBERS: usize = 6;
@@ -41,33 +45,48 @@ impl Candidate {
     }
 }
 
-/// Decodes the tensor of one picture.
-#[derive(Debug, Clone, PartialEq)]
+/// Decodes the tensors of one picture.
+#[derive(Debug, Clone)]
 pub struct BoxDecoder {
     decoding: BoxDecoding,
-    places: usize,
-    numbers: usize,
+    /// Size of the model's input in pixels, to which cells refer.
+    input: Option<[f32; 2]>,
+    /// The cells, once the number of places is known.
+    points: OnceLock<Option<Points>>,
+}
+
+/// The numbers of all places, with the meaning of those after the box.
+struct Numbers<'a> {
+    places: Places<'a>,
+    scores: BoxScores,
 }
 
 impl BoxDecoder {
-    /// Creates a decoder for tensors of this shape, without the batch; `None` if it does not fit.
-    pub fn new(decoding: &BoxDecoding, shape: &[usize]) -> Option<Self> {
-        let (places, numbers) = match (shape, decoding.transposed) {
-            (&[places, numbers], false) | (&[numbers, places], true) => (places, numbers),
-            _ => return None,
-        };
-        let is_readable = match decoding.scores {
-            BoxScores::Best => numbers == 6,
-            BoxScores::Each => numbers > 4,
-            BoxScores::Objectness => numbers > 5,
-        };
-        is_readable.then(|| Self { decoding: decoding.clone(), places, numbers })
+    /// Creates a decoder. `input`: width and height of the picture that the model reads, for heads with a grid.
+    pub fn new(decoding: &BoxDecoding, input: Option<[f32; 2]>) -> Self {
+        Self { decoding: decoding.clone(), input, points: OnceLock::new() }
     }
 
-    /// Returns the boxes of one picture: [`BOX_NUMBERS`] for each, as many as the manifest says, padded with 0.
-    pub fn decode(&self, values: &[f32]) -> Vec<f32> {
-        let mut found: Vec<Candidate> =
-            (0..self.places).filter_map(|place| self.candidate(values, place)).collect();
+    /// Returns whether outputs of these shapes, without the batch, can be read: the head's, then those of
+    /// [`outputs_beside`].
+    pub fn reads(&self, shapes: &[&[usize]]) -> bool {
+        let zeros: Vec<Vec<f32>> = shapes.iter().map(|shape| vec![0.0; shape.iter().product()]).collect();
+        let parts = zeros.iter().zip(shapes).map(|(values, shape)| Part { values, shape });
+        let parts: Vec<Part<'_>> = parts.collect();
+        let mut joined = Vec::new();
+        self.numbers(&parts, &mut joined).is_some_and(|numbers| {
+            self.decoding.grid.is_none() || self.points(numbers.places.places).is_some()
+        })
+    }
+
+    /// Returns the boxes of one picture: [`BOX_NUMBERS`] for each, as many as the manifest says, padded with 0. Outputs that
+    /// [`BoxDecoder::reads`] refuses give none.
+    pub fn decode(&self, parts: &[Part<'_>], frame: Frame) -> Vec<f32> {
+        let mut joined = Vec::new();
+        let mut found = match self.numbers(parts, &mut joined) {
+            Some(numbers) => self.candidates(&numbers, frame),
+            None => Vec::new(),
+        };
         // A stable sort keeps equal scores in the order of cells.
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
         let most = self.decoding.most as usize;
@@ -91,42 +110,123 @@ impl BoxDecoder {
         numbers
     }
 
-    /// Returns the box of a cell, if its score is high enough and a part of it is in the picture.
-    fn candidate(&self, values: &[f32], place: usize) -> Option<Candidate> {
-        let at = |number: usize| match self.decoding.transposed {
-            true => values[number * self.places + place],
-            false => values[place * self.numbers + number],
+    /// Views the outputs as places; those that must be joined are copied to `joined`.
+    fn numbers<'a>(&self, parts: &[Part<'a>], joined: &'a mut Vec<f32>) -> Option<Numbers<'a>> {
+        let scores = head::scores(&self.decoding);
+        let places = if parts.len() == 1 {
+            let anchors = self.decoding.grid.as_ref().and_then(|grid| grid.anchors.first());
+            Places::of(
+                parts[0].values,
+                parts[0].shape,
+                self.decoding.transposed,
+                anchors.map_or(1, Vec::len),
+            )?
+        } else {
+            let (rows, width) = head::joined(&self.decoding, parts)?;
+            *joined = rows;
+            Places::of(joined, &[joined.len() / width.max(1), width], false, 1)?
         };
-        let best = |first: usize| {
-            let classes = (first..self.numbers).map(|number| (number - first, at(number)));
-            classes.fold((0, f32::NEG_INFINITY), |best, this| if this.1 > best.1 { this } else { best })
+        let least = match scores {
+            BoxScores::Each => 5,
+            BoxScores::Best | BoxScores::Objectness => 6,
         };
-        let (score, class) = match self.decoding.scores {
+        (places.numbers >= least).then_some(Numbers { places, scores })
+    }
+
+    fn points(&self, places: usize) -> Option<&Points> {
+        let grid = self.decoding.grid.as_ref()?;
+        self.points.get_or_init(|| Points::new(grid, self.input?, places)).as_ref()
+    }
+
+    fn candidates(&self, numbers: &Numbers<'_>, frame: Frame) -> Vec<Candidate> {
+        let points = self.points(numbers.places.places);
+        if points.is_none() && self.decoding.grid.is_some() {
+            return Vec::new();
+        }
+        let all = 0..numbers.places.places;
+        all.filter_map(|place| self.candidate(numbers, place, points, frame)).collect()
+    }
+
+    /// Returns the function from logits to scores.
+    fn activation(&self) -> Option<Activation> {
+        let logits = |form| matches!(form, GridForm::Yolov4 | GridForm::Yolov5);
+        let of_grid = self.decoding.grid.as_ref().filter(|grid| logits(grid.form));
+        self.decoding.activation.or(of_grid.map(|_| Activation::Sigmoid))
+    }
+
+    /// Returns the best class of a place, from number `first` on, and its score.
+    fn best(&self, places: &Places<'_>, place: usize, first: usize) -> (f32, usize) {
+        let (from, to) = match self.decoding.background {
+            None => (first, places.numbers),
+            Some(Background::First) => (first + 1, places.numbers),
+            Some(Background::Last) => (first, places.numbers - 1),
+        };
+        let classes = (from..to).map(|number| (places.at(place, number), number - from));
+        let (best, class) =
+            classes.fold((f32::NEG_INFINITY, 0), |best, this| if this.0 > best.0 { this } else { best });
+        let score = match self.activation() {
+            None => best,
+            Some(Activation::Sigmoid) => sigmoid(best),
+            Some(Activation::Softmax) => {
+                let all = (first..places.numbers).map(|number| places.at(place, number));
+                let most = all.clone().fold(f32::NEG_INFINITY, f32::max);
+                (best - most).exp() / all.map(|value| (value - most).exp()).sum::<f32>()
+            }
+        };
+        (score, class)
+    }
+
+    /// Returns the box of a place, if its score is high enough and a part of it is in the picture.
+    fn candidate(
+        &self,
+        numbers: &Numbers<'_>,
+        place: usize,
+        points: Option<&Points>,
+        frame: Frame,
+    ) -> Option<Candidate> {
+        let places = &numbers.places;
+        let at = |number: usize| places.at(place, number);
+        let (score, class) = match numbers.scores {
             BoxScores::Best => (at(4), at(5)),
             BoxScores::Each => {
-                let (class, score) = best(4);
+                let (score, class) = self.best(places, place, 4);
                 (score, class as f32)
             }
-            // Most cells are empty: their classes are not read.
-            BoxScores::Objectness if at(4) < self.decoding.threshold => return None,
             BoxScores::Objectness => {
-                let (class, score) = best(5);
-                (at(4) * score, class as f32)
+                let any = if self.activation().is_some() { sigmoid(at(4)) } else { at(4) };
+                // Most cells are empty: their classes are not read.
+                if any < self.decoding.threshold {
+                    return None;
+                }
+                let (score, class) = self.best(places, place, 5);
+                (any * score, class as f32)
             }
         };
         // A score that is no number is too low; 0 means that there is no box.
         if !(score >= self.decoding.threshold && score > 0.0 && class.is_finite()) {
             return None;
         }
-        let [width, height] = self.decoding.picture.unwrap_or([1.0, 1.0]);
-        let [a, b, c, d] = [at(0) / width, at(1) / height, at(2) / width, at(3) / height];
-        let [left, top, width, height] = match self.decoding.form {
-            BoxForm::Center => [a - c / 2.0, b - d / 2.0, c, d],
-            BoxForm::Corners => [a, b, c - a, d - b],
-            BoxForm::LeftTop => [a, b, c, d],
+        let [a, b, c, d] = [at(0), at(1), at(2), at(3)];
+        let [left, top, width, height] = match (points, self.decoding.form) {
+            (Some(points), _) => points.boxed(place, [a, b, c, d]),
+            (None, BoxForm::Center) => [a - c / 2.0, b - d / 2.0, c, d],
+            (None, BoxForm::Corners) => [a, b, c - a, d - b],
+            (None, BoxForm::TopLeftCorners) => [b, a, d - b, c - a],
+            (None, BoxForm::LeftTop) => [a, b, c, d],
         };
+        let [w, h] = self.decoding.picture.or(points.and(self.input)).unwrap_or([1.0, 1.0]);
+        let [left, top, width, height] = frame.original([left / w, top / h, width / w, height / h]);
         Candidate { left, top, width, height, score, class }.clipped()
     }
+}
+
+/// Names of the outputs that a head reads beside its own, in the order of [`BoxDecoder::decode`].
+pub fn outputs_beside(decoding: &BoxDecoding) -> Vec<&tidemill_spec::span::Located<String>> {
+    let own = [&decoding.scores_from, &decoding.objectness_from].into_iter().flatten();
+    let levels = decoding.levels.iter().flat_map(|level| {
+        [Some(&level.boxes), level.scores.as_ref(), level.objectness.as_ref()].into_iter().flatten()
+    });
+    own.chain(levels).collect()
 }
 
 #[cfg(test)]
@@ -135,16 +235,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn decoding() -> BoxDecoding {
-        BoxDecoding {
-            form: BoxForm::Center,
-            scores: BoxScores::Best,
-            picture: None,
-            transposed: false,
-            threshold: 0.3,
-            iou: 0.5,
-            per_class: false,
-            most: 3,
-        }
+        parsed("{threshold: 0.3, iou: 0.5, most: 3}")
+    }
+
+    fn parsed(text: &str) -> BoxDecoding {
+        let source = tidemill_spec::span::SourceFile::new("boxes.yaml", text.to_owned());
+        tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap()
+    }
+
+    fn decoded(decoding: &BoxDecoding, values: &[f32], shape: &[usize]) -> Vec<f32> {
+        let decoder = BoxDecoder::new(decoding, None);
+        assert!(decoder.reads(&[shape]));
+        decoder.decode(&[Part { values, shape }], Frame::WHOLE)
     }
 
     /// Compares with a tolerance, since values are computed.
@@ -166,16 +268,14 @@ mod tests {
             [0.3, 0.3, 0.1, 0.1, f32::NAN, 0.0],
         ];
         let values: Vec<f32> = head.iter().flatten().copied().collect();
-        let decoder = BoxDecoder::new(&decoding(), &[6, 6]).unwrap();
         let none = [0.0; 6];
         let best = [0.41, 0.4, 0.2, 0.2, 0.9, 1.0];
         let alone = [0.0, 0.0, 0.2, 0.2, 0.4, 0.0];
-        assert_boxes(&decoder.decode(&values), &[best, alone, none]);
+        assert_boxes(&decoded(&decoding(), &values, &[6, 6]), &[best, alone, none]);
         let per_class = BoxDecoding { per_class: true, ..decoding() };
-        let decoder = BoxDecoder::new(&per_class, &[6, 6]).unwrap();
-        assert_boxes(&decoder.decode(&values), &[best, [0.4, 0.4, 0.2, 0.2, 0.6, 0.0], alone]);
+        assert_boxes(&decoded(&per_class, &values, &[6, 6]), &[best, [0.4, 0.4, 0.2, 0.2, 0.6, 0.0], alone]);
         let fewer = BoxDecoding { per_class: true, most: 1, ..decoding() };
-        assert_boxes(&BoxDecoder::new(&fewer, &[6, 6]).unwrap().decode(&values), &[best]);
+        assert_boxes(&decoded(&fewer, &values, &[6, 6]), &[best]);
     }
 
     #[test]
@@ -191,10 +291,9 @@ mod tests {
         };
         let places = [[10.0, 10.0, 30.0, 20.0, 0.9, 0.1, 0.8], [60.0, 20.0, 90.0, 60.0, 0.5, 0.7, 0.2]];
         let values: Vec<f32> = (0..7).flat_map(|number| places.map(|place| place[number])).collect();
-        let decoder = BoxDecoder::new(&decoding, &[7, 2]).unwrap();
         // The second one exceeds the picture.
         assert_boxes(
-            &decoder.decode(&values),
+            &decoded(&decoding, &values, &[7, 2]),
             &[[0.1, 0.2, 0.2, 0.2, 0.72, 1.0], [0.6, 0.4, 0.3, 0.6, 0.35, 0.0]],
         );
         let each = BoxDecoding {
@@ -203,12 +302,42 @@ mod tests {
             most: 1,
             ..super::tests::decoding()
         };
-        let decoder = BoxDecoder::new(&each, &[1, 7]).unwrap();
         assert_boxes(
-            &decoder.decode(&[0.1, 0.2, 0.3, 0.4, 0.1, 0.6, 0.5]),
+            &decoded(&each, &[0.1, 0.2, 0.3, 0.4, 0.1, 0.6, 0.5], &[1, 7]),
             &[[0.1, 0.2, 0.3, 0.4, 0.6, 1.0]],
         );
-        assert!(BoxDecoder::new(&each, &[4, 4]).is_none() && BoxDecoder::new(&each, &[5]).is_none());
+        let decoder = BoxDecoder::new(&each, None);
+        assert!(!decoder.reads(&[&[4, 4]]) && !decoder.reads(&[&[5]]));
+    }
+
+    #[test]
+    fn logits_and_background_are_understood() {
+        let text = "{threshold: 0.3, iou: 0.5, most: 1, form: corners, scores_from: logits, activation: softmax, \
+                    background: first}";
+        let decoder = BoxDecoder::new(&parsed(text), None);
+        let (boxes, logits) = ([0.1, 0.2, 0.4, 0.6], [0.0, 1.0, 2.0]);
+        let parts = [Part { values: &boxes, shape: &[1, 4] }, Part { values: &logits, shape: &[1, 3] }];
+        let score = 2f32.exp() / (1.0 + 1f32.exp() + 2f32.exp());
+        assert_boxes(&decoder.decode(&parts, Frame::WHOLE), &[[0.1, 0.2, 0.3, 0.4, score, 1.0]]);
+        let text = "{threshold: 0.3, iou: 1, most: 1, scores_from: logits, activation: sigmoid}";
+        let decoder = BoxDecoder::new(&parsed(text), None);
+        let score = 1.0 / (1.0 + (-2f32).exp());
+        assert_boxes(&decoder.decode(&parts, Frame::WHOLE), &[[0.0, 0.0, 0.3, 0.5, score, 2.0]]);
+    }
+
+    #[test]
+    fn cells_of_a_grid_become_boxes_of_the_picture_before_the_letterbox() {
+        let decoding = parsed(
+            "{threshold: 0.3, iou: 0.5, most: 1, scores: objectness, grid: {form: yolox, strides: [8]}}",
+        );
+        let decoder = BoxDecoder::new(&decoding, Some([16.0, 16.0]));
+        let mut values = [0.0; 24];
+        values[18..].copy_from_slice(&[0.0, 0.0, 0.0, 0.0, 0.8, 0.5]);
+        // The picture is 16 x 8, in the upper half.
+        let frame = Frame::WHOLE.inside([0.0, 0.0, 1.0, 0.5]);
+        assert!(decoder.reads(&[&[4, 6]]) && !BoxDecoder::new(&decoding, None).reads(&[&[4, 6]]));
+        let found = decoder.decode(&[Part { values: &values, shape: &[4, 6] }], frame);
+        assert_boxes(&found, &[[0.25, 0.5, 0.5, 0.5, 0.4, 0.0]]);
     }
 
     /// A width or height in shares of the picture, sometimes none. Whole numbers are drawn because proptest 1.12 panics on
@@ -229,8 +358,10 @@ mod tests {
             let decoding = BoxDecoding { per_class, most, ..decoding() };
             let values: Vec<f32> =
                 places.iter().flat_map(|p| [p.0, p.1, p.2, p.3, p.4, f32::from(p.5)]).collect();
-            let decoder = BoxDecoder::new(&decoding, &[places.len(), 6]).unwrap();
-            let found = decoder.decode(&values);
+            let decoder = BoxDecoder::new(&decoding, None);
+            let shape = [places.len(), 6];
+            let part = Part { values: &values, shape: &shape };
+            let found = decoder.decode(&[part], Frame::WHOLE);
             prop_assert_eq!(found.len(), most as usize * 6);
             let kept: Vec<Candidate> = found.chunks(6).filter(|b| b[4] > 0.0).map(|b| Candidate {
                 left: b[0], top: b[1], width: b[2], height: b[3], score: b[4], class: b[5],
@@ -240,8 +371,10 @@ mod tests {
                 prop_assert!(this.left >= 0.0 && this.top >= 0.0 && this.left + this.width < 1.0001);
                 prop_assert!(kept[..index].iter().all(|better| better.score >= this.score && !hides(better, this)));
             }
-            let candidates = (0..places.len()).filter_map(|place| decoder.candidate(&values, place));
-            for candidate in candidates.filter(|candidate| !kept.contains(candidate)) {
+            let mut joined = Vec::new();
+            let numbers = decoder.numbers(&[part], &mut joined).unwrap();
+            let candidates = decoder.candidates(&numbers, Frame::WHOLE);
+            for candidate in candidates.into_iter().filter(|candidate| !kept.contains(candidate)) {
                 let is_behind = kept.len() == most as usize && kept.iter().all(|k| k.score >= candidate.score);
                 prop_assert!(is_behind || kept.iter().any(|k| k.score >= candidate.score && hides(k, &candidate)));
             }

@@ -1,5 +1,6 @@
 //! Conversion of a model's tensors to column values: one file for each kind of step.
 pub mod boxes;
 pub mod ctc;
+pub mod head;
 pub mod scores;
 pub mod text_boxes;

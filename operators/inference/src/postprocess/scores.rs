@@ -1,5 +1,10 @@
 //! Steps on vectors of scores.
 
+/// The logistic function `1 / (1 + exp(-x))`.
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
 /// Turns each vector of `width` values into probabilities.
 pub fn softmax(values: &mut [f32], width: usize) {
     for row in values.chunks_exact_mut(width.max(1)) {
@@ -38,6 +43,22 @@ pub fn argmax(values: &[f32]) -> usize {
     best
 }
 
+/// Positions of the `k` largest values, largest first, of equal ones the first; NaN comes last.
+pub fn top(values: &[f32], k: usize) -> Vec<usize> {
+    let mut positions: Vec<usize> = (0..values.len()).collect();
+    let order = |a: &usize, b: &usize| {
+        let key = |at: usize| if values[at].is_nan() { f32::NEG_INFINITY } else { values[at] };
+        key(*b).total_cmp(&key(*a)).then(a.cmp(b))
+    };
+    if k > 0 && k < positions.len() {
+        positions.select_nth_unstable_by(k - 1, order);
+        positions.truncate(k);
+    }
+    positions.sort_unstable_by(order);
+    positions.truncate(k);
+    positions
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +82,12 @@ mod tests {
         assert_eq!(argmax(&[1.0, 3.0, 3.0]), 1);
         assert_eq!(argmax(&[f32::NAN, -1.0]), 1);
         assert_eq!(argmax(&[]), 0);
+    }
+
+    #[test]
+    fn the_best_come_first() {
+        assert_eq!(top(&[0.1, 0.5, f32::NAN, 0.5, 0.3], 3), [1, 3, 4]);
+        assert_eq!(top(&[0.1, f32::NAN], 5), [0, 1]);
+        assert!(top(&[1.0], 0).is_empty());
     }
 }

@@ -22,8 +22,8 @@ ANSWER = struct.Struct("<QQIIII")  # rows, processor time (ns), columns, flags, 
 PLACE = struct.Struct("<QQ")
 ASKED = struct.Struct("<QQQ")  # records, bytes, milliseconds
 ONE_FOR_ONE, KEEPS_MEMORY, CAUGHT_UP = 1, 2, 4
-TYPES = ["", "text", "int64", "float64", "bool", "image", "audio", "tensor"]
-ELEMENTS = ["", "float32", "float16", "int64", "uint8"]
+TYPES = ["", "text", "int64", "float64", "bool", "image", "audio", "tensor", "bytes"]
+ELEMENTS = ["", "float32", "float16", "int64", "uint8", "float64", "int32", "int8", "bool", "text"]
 MARK = struct.Struct("<Q")
 NO_ROW = 0xFFFF_FFFF_FFFF_FFFF
 #: Where results begin: before them is the row at work.

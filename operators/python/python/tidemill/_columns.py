@@ -229,7 +229,7 @@ class Column(Sequence):  # type: ignore[type-arg]
         kind, start, count = self.type, self._offset, self._length
         if kind == "float64" and self.null_count:
             return numpy.array([numpy.nan if value is None else value for value in self.list()])
-        if kind in ("text", "image", "audio"):
+        if kind in ("text", "image", "audio", "bytes"):
             array = numpy.empty(count, object)
             array[:] = self.list()
             return array
@@ -268,10 +268,11 @@ def arrow_type(kind: typing.Any) -> typing.Any:
     import pyarrow
     if isinstance(kind, TensorType):
         elements = {"float32": pyarrow.float32(), "float16": pyarrow.float16(), "int64": pyarrow.int64(),
-                    "uint8": pyarrow.uint8()}
+                    "uint8": pyarrow.uint8(), "float64": pyarrow.float64(), "int32": pyarrow.int32(),
+                    "int8": pyarrow.int8()}
         return pyarrow.list_(pyarrow.field("item", elements[kind.element], False), kind.size)
     return {"text": pyarrow.utf8(), "int64": pyarrow.int64(), "float64": pyarrow.float64(), "bool": pyarrow.bool_(),
-            "image": pyarrow.binary(), "audio": pyarrow.binary()}[kind]
+            "image": pyarrow.binary(), "audio": pyarrow.binary(), "bytes": pyarrow.binary()}[kind]
 
 
 def bits(buffer: typing.Any, offset: int, length: int) -> typing.List[bool]:

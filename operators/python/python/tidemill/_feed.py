@@ -45,7 +45,7 @@ class Feed:
 
     def __init__(self, iterator, output: dict, batch: bool, position=None):
         self.iterator, self.output, self.batch, self.position = iterator, output, batch, position
-        self.heavy = [name for name, kind in output.items() if kind in ("image", "audio")]
+        self.heavy = [name for name, kind in output.items() if kind in ("image", "audio", "bytes")]
         self.items = deque()  # (item, bytes, position after it)
         self.put, self.taken, self.count = 0, 0, 0  # bytes
         self.arrived, self.room = threading.Event(), threading.Event()

@@ -191,7 +191,7 @@ def _of_numpy(name: str, kind, values) -> Buffers:
         return of_values(name, kind, list(values))
     if values.ndim != 1:
         raise found
-    if letter in "OUT" or isinstance(kind, TensorType) or kind in ("text", "image", "audio"):
+    if letter in "OUT" or isinstance(kind, TensorType) or kind in ("text", "image", "audio", "bytes"):
         if letter not in "OUST":
             raise found
         return of_values(name, kind, values.tolist())
@@ -221,7 +221,7 @@ def _of_arrow(name: str, kind, values) -> Buffers:
         same = (kind in ("int64", "float64") and number) or pyarrow.types.is_null(values.type)
         same = same or (kind == "text" and pyarrow.types.is_large_string(values.type))
         same = same or isinstance(kind, TensorType)
-        same = same or (kind in ("image", "audio") and pyarrow.types.is_large_binary(values.type))
+        same = same or (kind in ("image", "audio", "bytes") and pyarrow.types.is_large_binary(values.type))
         try:
             if not same:
                 raise pyarrow.ArrowInvalid("no conversion is made")

@@ -335,7 +335,7 @@ class Run:
 
 def owned(batch: Batch) -> typing.List[Record]:
     """Returns the records of a batch; pictures, sounds and tensors as copies that no later batch changes."""
-    heavy = [name for name, column in batch.items() if not isinstance(column.type, str) or column.type in ("image", "audio")]
+    heavy = [name for name, column in batch.items() if not isinstance(column.type, str) or column.type in ("image", "audio", "bytes")]
     records = list(batch.records())
     for record in records if heavy else ():
         for name in heavy:

@@ -4,8 +4,9 @@ import re
 import typing
 
 #: struct and NumPy letters of the elements of tensors, with their bytes.
-ELEMENTS = {"float32": ("f", 4), "float16": ("e", 2), "int64": ("q", 8), "uint8": ("B", 1)}
-SCALARS = ("text", "int64", "float64", "bool", "image", "audio")
+ELEMENTS = {"float32": ("f", 4), "float16": ("e", 2), "int64": ("q", 8), "uint8": ("B", 1), "float64": ("d", 8),
+            "int32": ("i", 4), "int8": ("b", 1)}
+SCALARS = ("text", "int64", "float64", "bool", "image", "audio", "bytes")
 
 
 class Audio:
@@ -54,5 +55,5 @@ def parse(name: str):
         return name
     found = re.fullmatch(r"tensor<(\w+)>\[([0-9, ]*)\]", name)
     if found is None or found[1] not in ELEMENTS:
-        raise ValueError(f"`{name}` is no type of a column: write {', '.join(SCALARS)} or tensor<float32>[2, 3]")
+        raise ValueError(f"Python has no columns of type `{name}`: write {', '.join(SCALARS)} or tensor<float32>[2, 3]")
     return TensorType(found[1], tuple(int(side) for side in found[2].split(",") if side.strip()))

@@ -1,7 +1,7 @@
 //! Checks that the steps of a model's inputs and outputs fit its declared types and shapes.
 use super::{
-    BoxDecoding, BoxScores, Diagnostic, Diagnostics, Dimension, ElementType, InputType, Located, ModelInput,
-    ModelOutput, OutputType, Postprocess, Preprocess, TextDecoding,
+    BoxDecoding, BoxScores, Diagnostic, Diagnostics, Dimension, ElementType, GridForm, InputType, Located,
+    ModelInput, ModelOutput, OutputType, Postprocess, Preprocess, TextDecoding,
 };
 
 fn unfit(found: &mut Diagnostics, step: &Located<impl Sized>, message: String, help: &str) {
@@ -15,19 +15,28 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         let (name, on): (&str, &[InputType]) = match &step.value {
             Preprocess::Resize { .. } => ("resize", &[InputType::Image]),
             Preprocess::FitHeight { .. } => ("fit_height", &[InputType::Image]),
+            Preprocess::ShorterSide { .. } => ("shorter_side", &[InputType::Image]),
+            Preprocess::CenterCrop { .. } => ("center_crop", &[InputType::Image]),
+            Preprocess::Letterbox { .. } => ("letterbox", &[InputType::Image]),
+            Preprocess::Square { .. } => ("square", &[InputType::Image]),
+            Preprocess::Grey {} => ("grey", &[InputType::Image]),
             Preprocess::Bgr {} => ("bgr", &[InputType::Image]),
             Preprocess::Normalize { .. } => ("normalize", &[InputType::Image]),
             Preprocess::Resample { .. } => ("resample", &[InputType::Audio]),
             Preprocess::PadOrTrim { .. } => ("pad_or_trim", &[InputType::Audio]),
+            Preprocess::Gain { .. } => ("gain", &[InputType::Audio]),
             Preprocess::LogMel { .. } => ("log_mel", &[InputType::Audio]),
             Preprocess::Standardize {} => ("standardize", &[InputType::Audio]),
             Preprocess::Transpose {} => ("transpose", &[InputType::Audio, InputType::Tensor]),
             Preprocess::Characters { .. } => ("characters", &[InputType::Text]),
+            Preprocess::Tokenize { .. } => ("tokenize", &[InputType::Text]),
+            Preprocess::Ends { .. } => ("ends", &[InputType::Bytes]),
         };
         if !on.contains(&input.input_type) {
             fits = false;
-            let help = "image: resize, fit_height, bgr, normalize; audio: resample, pad_or_trim, log_mel, standardize, \
-                        transpose; text: characters";
+            let help = "image: resize, letterbox, square, shorter_side, center_crop, fit_height, grey, bgr, normalize; \
+                        audio: resample, pad_or_trim, gain, log_mel, standardize, transpose; text: characters, tokenize; \
+                        bytes: ends; tensor: transpose";
             unfit(found, step, format!("step `{name}` does not fit an input of this type"), help);
         }
         if normalizes_bytes(input, &step.value) {
@@ -39,16 +48,22 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
     if !fits {
         return;
     }
-    use ElementType::{Float16, Float32, Int64, Uint8};
+    check_columns(input, found);
+    use ElementType::{Float16, Float32, Float64, Int32, Int64, Text, Uint8};
     let given: &[ElementType] = match input.input_type {
         InputType::Image => &[Float32, Float16, Uint8],
         InputType::Audio => &[Float32, Float16],
-        InputType::Text => &[Int64],
-        InputType::Tensor => &[Float32, Float16, Int64, Uint8],
+        InputType::Text if input.preprocess.is_empty() => &[Text],
+        InputType::Text => &[Int64, Int32],
+        InputType::Tensor => &ElementType::ALL,
+        InputType::Bytes => &[Int64, Int32, Uint8, Float32],
+        InputType::Features => &[Float32, Float16, Float64, Int64, Int32],
+        InputType::PictureSize => &[Int64, Int32, Float32],
     };
     if !given.contains(&input.dtype) {
         let message = format!("the steps of input `{}` have another element type", input.name);
-        let help = "image: float32, float16 or uint8; audio: float32 or float16; text: int64";
+        let names = given.iter().map(|element| element.name()).collect::<Vec<_>>().join(", ");
+        let help = format!("here it can be {names}");
         found.push(Diagnostic::error("E0504", message).at(input.name.span.clone()).with_help(help));
     }
     if let Some(expected) = expected_shape(input)
@@ -69,6 +84,33 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
     }
 }
 
+/// Checks that an input names its column, or its columns.
+fn check_columns(input: &ModelInput, found: &mut Diagnostics) {
+    let is_table = input.input_type == InputType::Features;
+    if is_table != input.column.is_empty() || is_table == input.columns.is_empty() {
+        let (message, help) = match is_table {
+            true => {
+                ("a tensor of features reads several columns", "write `columns: [a, b]`, and no `column`")
+            }
+            false => ("this input reads one column", "write `column: NAME`, and no `columns`"),
+        };
+        let message = format!("input `{}`: {message}", input.name);
+        found.push(Diagnostic::error("E0503", message).at(input.name.span.clone()).with_help(help));
+    }
+    for feature in &input.columns {
+        if feature.one_hot && feature.categories.is_empty() {
+            let message = format!("`{}` has no categories", feature.column);
+            let help = "write `categories: [...]`, or leave `one_hot` out";
+            found.push(Diagnostic::error("E0503", message).at(feature.span.clone()).with_help(help));
+        }
+        if feature.column.is_empty() || feature.column.starts_with('_') {
+            let message = format!("`{}` cannot be the name of a column", feature.column);
+            let help = "names that start with `_` belong to the engine";
+            found.push(Diagnostic::error("E0508", message).at(feature.span.clone()).with_help(help));
+        }
+    }
+}
+
 /// A model that takes the bytes of a picture normalizes them itself.
 fn normalizes_bytes(input: &ModelInput, step: &Preprocess) -> bool {
     input.dtype == ElementType::Uint8 && matches!(step, Preprocess::Normalize { .. })
@@ -76,7 +118,10 @@ fn normalizes_bytes(input: &ModelInput, step: &Preprocess) -> bool {
 
 fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
     match &step.value {
-        Preprocess::Resize { width, height } | Preprocess::FitHeight { width, height }
+        Preprocess::Resize { width, height, .. }
+        | Preprocess::FitHeight { width, height, .. }
+        | Preprocess::Letterbox { width, height, .. }
+        | Preprocess::CenterCrop { width, height }
             if *width == 0 || *height == 0 =>
         {
             unfit(
@@ -86,13 +131,25 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
                 "write a width and height of 1 or more",
             );
         }
-        Preprocess::Normalize { mean, std } => {
-            if mean.len() != 3 || std.len() != 3 {
+        Preprocess::ShorterSide { pixels: 0, .. } => {
+            unfit(found, step, "an image without pixels".to_string(), "write a length of 1 or more");
+        }
+        Preprocess::Normalize { divide_by, .. } if !(*divide_by > 0.0 && divide_by.is_finite()) => {
+            unfit(
+                found,
+                step,
+                "`divide_by` must be above 0".to_string(),
+                "write 255, or 1 to keep the values",
+            );
+        }
+        Preprocess::Normalize { mean, std, .. } => {
+            let fits = |values: &Vec<f64>| matches!(values.len(), 0 | 1 | 3);
+            if !fits(mean) || !fits(std) {
                 unfit(
                     found,
                     step,
                     "`mean` and `std` need one number per channel".to_string(),
-                    "write three numbers each",
+                    "write three numbers each, or one after `grey`",
                 );
             } else if std.contains(&0.0) {
                 unfit(
@@ -131,6 +188,15 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
         Preprocess::Characters { alphabet, length } if alphabet.is_empty() || *length == 0 => {
             unfit(found, step, "no characters".to_string(), "write an alphabet and a length of 1 or more");
         }
+        Preprocess::Gain { factor } if !factor.is_finite() || *factor == 0.0 => {
+            unfit(found, step, "`factor` must be a number other than 0".to_string(), "write such as 32768");
+        }
+        Preprocess::Tokenize { length, most, .. } if *length == Some(0) || *most == 0 => {
+            unfit(found, step, "a text of 0 tokens".to_string(), "write a length of 1 or more");
+        }
+        Preprocess::Ends { first: 0, last: 0, .. } => {
+            unfit(found, step, "no bytes".to_string(), "write how many bytes `first` or `last` are");
+        }
         _ => {}
     }
 }
@@ -138,15 +204,12 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
 /// The shape after the steps; `None` as a dimension is unknown. None if the steps do not determine it.
 fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
     let mut shape: Option<Vec<Option<u32>>> = match input.input_type {
-        InputType::Image => Some(vec![Some(3), None, None]),
+        InputType::Image => return expected_picture(input),
         _ => None,
     };
     let (mut length, mut rate) = (None, None);
     for step in &input.preprocess {
         match &step.value {
-            Preprocess::Resize { width, height } | Preprocess::FitHeight { width, height } => {
-                shape = Some(vec![Some(3), Some(*height), Some(*width)]);
-            }
             Preprocess::Resample { sample_rate } => {
                 rate = Some(*sample_rate);
                 shape = Some(vec![None]);
@@ -166,10 +229,31 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
                 }
             }
             Preprocess::Characters { length, .. } => shape = Some(vec![Some(*length)]),
-            Preprocess::Normalize { .. } | Preprocess::Bgr {} | Preprocess::Standardize {} => {}
+            Preprocess::Tokenize { length, .. } => shape = Some(vec![*length]),
+            Preprocess::Ends { first, last, .. } => shape = Some(vec![Some(first.saturating_add(*last))]),
+            _ => {}
         }
     }
     shape
+}
+
+/// The shape of a picture: channels first, or last if it is declared so.
+fn expected_picture(input: &ModelInput) -> Option<Vec<Option<u32>>> {
+    let (mut channels, mut size) = (3, (None, None));
+    for step in &input.preprocess {
+        match &step.value {
+            Preprocess::Resize { width, height, .. }
+            | Preprocess::FitHeight { width, height, .. }
+            | Preprocess::Letterbox { width, height, .. }
+            | Preprocess::CenterCrop { width, height } => size = (Some(*height), Some(*width)),
+            Preprocess::ShorterSide { .. } | Preprocess::Square { .. } => size = (None, None),
+            Preprocess::Grey {} => channels = 1,
+            _ => {}
+        }
+    }
+    let first = vec![Some(channels), size.0, size.1];
+    let last = vec![size.0, size.1, Some(channels)];
+    Some(if !matches(&first, &input.shape) && matches(&last, &input.shape) { last } else { first })
 }
 
 /// Full frames in a sound of `length` nanoseconds; none if that is no whole number of samples or no frame at all.
@@ -187,7 +271,8 @@ fn samples(length: u64, sample_rate: u32) -> Option<u128> {
 
 /// Compares without the batch dimension; a channel dimension of 1 may stand before a spectrogram.
 fn matches(expected: &[Option<u32>], declared: &[Dimension]) -> bool {
-    let Some((Dimension::Batch, rest)) = declared.split_first() else { return false };
+    let row = Dimension::row(declared);
+    let rest = row.as_slice();
     let rest = match rest.split_first() {
         Some((Dimension::Fixed(1), inner)) if inner.len() == expected.len() => inner,
         _ => rest,
@@ -216,22 +301,27 @@ fn check_boxes(
     decoding: &BoxDecoding,
     found: &mut Diagnostics,
 ) {
-    let numbers = match (&output.shape[..], decoding.transposed) {
-        ([_, _, Dimension::Fixed(numbers)], false) | ([_, Dimension::Fixed(numbers), _], true) => *numbers,
+    let row = Dimension::row(&output.shape);
+    let numbers = match (&row[..], decoding.transposed) {
+        ([_, Dimension::Fixed(numbers)], false) | ([Dimension::Fixed(numbers), _], true) => *numbers,
+        // Maps of numbers, anchors and cells are joined to places.
+        ([_, _, _] | [_, _, _, _], _) if decoding.grid.is_some() => u32::MAX,
         _ => 0,
     };
     let (least, behind) = match decoding.scores {
+        _ if decoding.scores_from.is_some() => (4, "nothing else"),
         BoxScores::Best => (6, "a score and a class"),
         BoxScores::Each => (5, "a score for each class"),
         BoxScores::Objectness => (6, "a score and one for each class"),
     };
-    if numbers < least || decoding.scores == BoxScores::Best && numbers > least {
+    if numbers < least {
         let help = format!(
             "it reads [batch, places, numbers], for each place 4 numbers and {behind}; `transposed: true` for [batch, numbers, places]"
         );
         let message = format!("`decode_boxes` cannot read the shape {}", declared(&output.shape));
         found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
     }
+    check_grid(step, decoding, found);
     if output.postprocess.len() > 1 {
         unfit(found, step, "`decode_boxes` has other steps beside it".to_string(), "leave only this one");
     }
@@ -249,6 +339,39 @@ fn check_boxes(
             "`picture` is not a size".to_string(),
             "write width and height, such as [416, 416]",
         );
+    }
+}
+
+/// Checks the cells of a head.
+fn check_grid(step: &Located<Postprocess>, decoding: &BoxDecoding, found: &mut Diagnostics) {
+    let Some(grid) = &decoding.grid else {
+        if !decoding.levels.is_empty() {
+            let help = "write `grid: {form: ..., strides: [...]}`, with a stride for each level";
+            unfit(found, step, "`levels` without a `grid`".to_string(), help);
+        }
+        return;
+    };
+    if grid.strides.is_empty() || grid.strides.contains(&0) {
+        unfit(
+            found,
+            step,
+            "a `grid` without strides".to_string(),
+            "write them such as `strides: [8, 16, 32]`",
+        );
+    }
+    if !decoding.levels.is_empty() && decoding.levels.len() + 1 != grid.strides.len() {
+        let message = format!("{} levels for {} strides", decoding.levels.len() + 1, grid.strides.len());
+        let help = "the output itself is the first level; write an entry of `levels` for each further stride";
+        unfit(found, step, message, help);
+    }
+    let needs_anchors = matches!(grid.form, GridForm::Yolov4 | GridForm::Yolov5 | GridForm::Ssd);
+    let fits = match grid.anchors.len() {
+        0 => !needs_anchors,
+        given => given == grid.strides.len() && grid.anchors.iter().all(|anchors| !anchors.is_empty()),
+    };
+    if !fits {
+        let help = "write `anchors: [[[width, height], ...], ...]`, a list for each stride, in pixels";
+        unfit(found, step, "the `grid` needs anchors for each stride".to_string(), help);
     }
 }
 
@@ -281,17 +404,24 @@ fn check_text(
 
 /// Checks an output: its steps must end in the column's type.
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
-    if !matches!(output.shape.first(), Some(Dimension::Batch))
-        || output.shape[1..].iter().any(|dimension| !matches!(dimension, Dimension::Fixed(_)))
-    {
+    let boxes = |step: &Located<Postprocess>| matches!(step.value, Postprocess::DecodeBoxes(_));
+    let is_open = output.shape.contains(&Dimension::Any) && !output.postprocess.iter().any(boxes);
+    if is_open || output.shape.iter().filter(|dimension| **dimension == Dimension::Batch).count() > 1 {
         found.push(
-            Diagnostic::error("E0502", format!("output `{}` does not start with the batch", output.name))
+            Diagnostic::error("E0502", format!("output `{}` has no fixed size for a record", output.name))
                 .at(output.shape.span.clone())
-                .with_help("write `[batch, ...]` with numbers after it"),
+                .with_help("write `batch` once, where the file counts records, and numbers for the rest"),
         );
     }
-    let text =
-        |step: &Postprocess| matches!(step, Postprocess::Argmax { .. } | Postprocess::CtcDecode { .. });
+    let last_step = |step: &Postprocess| {
+        matches!(
+            step,
+            Postprocess::Argmax { .. }
+                | Postprocess::CtcDecode { .. }
+                | Postprocess::Max {}
+                | Postprocess::TopK { .. }
+        )
+    };
     let last = output.postprocess.len().saturating_sub(1);
     for (index, step) in output.postprocess.iter().enumerate() {
         if let Postprocess::DecodeBoxes(decoding) = &step.value {
@@ -300,22 +430,28 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
         if let Postprocess::TextBoxes(decoding) = &step.value {
             check_text(output, step, decoding, found);
         }
-        if text(step) && index != last {
-            unfit(
-                found,
-                step,
-                "no step can follow one whose output is text".to_string(),
-                "move it to the end",
-            );
+        if last_step(step) && index != last {
+            let message = "no step can follow argmax, max, top_k or ctc_decode".to_string();
+            unfit(found, step, message, "move it to the end");
         }
         let classes = match output.shape.last() {
             Some(Dimension::Fixed(size)) => *size,
             _ => continue,
         };
         match &step.value {
-            Postprocess::Argmax { labels } if labels.len() as u64 != u64::from(classes) => {
+            Postprocess::Argmax { labels, .. } | Postprocess::TopK { labels, .. }
+                if !labels.is_empty() && labels.len() as u64 != u64::from(classes) =>
+            {
                 let message = format!("{} labels for {classes} values", labels.len());
                 unfit(found, step, message, "write one label for each value of the last dimension");
+            }
+            Postprocess::TopK { k, .. } if *k == 0 || *k > classes => {
+                unfit(
+                    found,
+                    step,
+                    format!("the best {k} of {classes} values"),
+                    "write a number from 1 to that",
+                );
             }
             Postprocess::CtcDecode { alphabet, alphabet_metadata: None, .. } if alphabet.is_empty() => {
                 unfit(
@@ -347,10 +483,33 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
             _ => {}
         }
     }
-    let gives_text = output.postprocess.last().is_some_and(|step| text(step));
-    if gives_text != (output.output_type == OutputType::Text) {
+    let given = match output.postprocess.last().map(|step| &step.value) {
+        Some(Postprocess::CtcDecode { .. }) => &[OutputType::Text][..],
+        Some(Postprocess::Argmax { labels, labels_file: None, labels_metadata: None })
+            if labels.is_empty() =>
+        {
+            &[OutputType::Int64]
+        }
+        Some(Postprocess::Argmax { .. }) => &[OutputType::Text],
+        Some(Postprocess::Max {}) => &[OutputType::Float64],
+        Some(Postprocess::TopK { .. } | Postprocess::DecodeBoxes(_) | Postprocess::TextBoxes(_)) => {
+            &[OutputType::Tensor]
+        }
+        _ if Dimension::row(&output.shape).iter().all(|dimension| *dimension == Dimension::Fixed(1)) => {
+            use OutputType::{Bool, Float64, Int64, Tensor, Text};
+            match output.dtype {
+                ElementType::Text => &[Text, Tensor][..],
+                ElementType::Bool => &[Bool, Tensor],
+                element if element.is_float() => &[Float64, Tensor],
+                _ => &[Int64, Bool, Tensor],
+            }
+        }
+        _ => &[OutputType::Tensor],
+    };
+    if !given.contains(&output.output_type) {
         let message = format!("the steps of output `{}` do not match its type", output.name);
-        let help = "`text` needs `argmax` or `ctc_decode` as the last step; `tensor` must have neither";
+        let help = "`text` needs `ctc_decode` or `argmax` with labels as the last step, `int64` `argmax` without, `float64` \
+                    `max` or one float for each record; all else is a `tensor`";
         found.push(Diagnostic::error("E0504", message).at(output.name.span.clone()).with_help(help));
     }
 }

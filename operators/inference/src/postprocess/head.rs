@@ -1,0 +1,267 @@
+//! Tensors of a detection head as one place after another: joined outputs, maps of cells, and boxes beside their cells.
+use crate::postprocess::scores::sigmoid;
+use tidemill_spec::manifest::{BoxDecoding, BoxScores, Grid, GridForm};
+
+/// The values of one record in an output, with their shape.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// The values, last dimension fastest.
+    pub values: &'a [f32],
+    /// Their shape, without the batch.
+    pub shape: &'a [usize],
+}
+
+/// Numbers of places, however the tensor stores them.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a> {
+    values: &'a [f32],
+    /// Number of places.
+    pub places: usize,
+    /// Numbers of each place.
+    pub numbers: usize,
+    layout: Layout,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Layout {
+    /// All numbers of a place, then those of the next.
+    Rows,
+    /// The first number of all places, then the second.
+    Columns,
+    /// A map of cells for each number of each anchor.
+    Maps { anchors: usize },
+}
+
+impl<'a> Places<'a> {
+    /// Views a tensor as places; `None` if it has another rank or too few values. `anchors`: those of a cell, for maps.
+    pub fn of(values: &'a [f32], shape: &[usize], is_transposed: bool, anchors: usize) -> Option<Self> {
+        // A dimension of 1 before the others says nothing.
+        let shape = match shape {
+            [1, inner @ ..] if inner.len() > 1 => inner,
+            shape => shape,
+        };
+        let (places, numbers, layout) = match *shape {
+            [places] => (places, 1, Layout::Rows),
+            [numbers, places] if is_transposed => (places, numbers, Layout::Columns),
+            [places, numbers] => (places, numbers, Layout::Rows),
+            [channels, height, width] if anchors > 0 && channels.is_multiple_of(anchors) => {
+                (height * width * anchors, channels / anchors, Layout::Maps { anchors })
+            }
+            // YOLOv5 before its last layer: anchors, rows, columns, numbers.
+            [anchors, height, width, numbers] => (anchors * height * width, numbers, Layout::Rows),
+            _ => return None,
+        };
+        (values.len() >= places * numbers).then_some(Self { values, places, numbers, layout })
+    }
+
+    /// The number of a place.
+    pub fn at(&self, place: usize, number: usize) -> f32 {
+        self.values[match self.layout {
+            Layout::Rows => place * self.numbers + number,
+            Layout::Columns => number * self.places + place,
+            Layout::Maps { anchors } => {
+                let cells = self.places / anchors;
+                (place % anchors * self.numbers + number) * cells + place / anchors
+            }
+        }]
+    }
+}
+
+/// A point of a grid: its place in pixels of the model's input, its stride, and the size of its anchor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    x: f32,
+    y: f32,
+    stride: f32,
+    anchor: [f32; 2],
+}
+
+/// The points of a grid, in the order of places.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Points {
+    form: GridForm,
+    variance: [f32; 2],
+    points: Vec<Point>,
+}
+
+impl Points {
+    /// Lays a grid over a picture of this width and height, for a head with this number of places; `None` if it has another
+    /// number.
+    pub fn new(grid: &Grid, [width, height]: [f32; 2], places: usize) -> Option<Self> {
+        let cells = |stride: u32| {
+            let count = |side: f32| (side / stride as f32).ceil() as usize;
+            (count(width), count(height))
+        };
+        let all: usize = grid.strides.iter().map(|stride| cells(*stride)).map(|(w, h)| w * h).sum();
+        if all == 0 {
+            return None;
+        }
+        let without_size = places / all;
+        let mut points = Vec::with_capacity(places);
+        let offset = grid.offset.unwrap_or(if grid.form == GridForm::Ssd { 0.5 } else { 0.0 });
+        for (level, stride) in grid.strides.iter().enumerate() {
+            let anchors = match grid.anchors.get(level) {
+                Some(anchors) => anchors.clone(),
+                None => vec![[*stride as f32; 2]; without_size],
+            };
+            let (columns, rows) = cells(*stride);
+            let stride = *stride as f32;
+            let point = |x: usize, y: usize, anchor: [f32; 2]| Point {
+                x: (x as f32 + offset) * stride,
+                y: (y as f32 + offset) * stride,
+                stride,
+                anchor,
+            };
+            let cells = (0..rows).flat_map(|y| (0..columns).map(move |x| (x, y)));
+            if grid.anchors_first {
+                for anchor in &anchors {
+                    points.extend(cells.clone().map(|(x, y)| point(x, y, *anchor)));
+                }
+            } else {
+                for (x, y) in cells {
+                    points.extend(anchors.iter().map(|anchor| point(x, y, *anchor)));
+                }
+            }
+        }
+        (points.len() == places).then_some(Self {
+            form: grid.form,
+            variance: grid.variance.unwrap_or([0.1, 0.2]),
+            points,
+        })
+    }
+
+    /// Returns left, top, width and height in pixels of the model's input, of the box with these four numbers at a place.
+    pub fn boxed(&self, place: usize, [a, b, c, d]: [f32; 4]) -> [f32; 4] {
+        let Point { x, y, stride, anchor: [anchor_w, anchor_h] } = self.points[place];
+        let centred = |x: f32, y: f32, w: f32, h: f32| [x - w / 2.0, y - h / 2.0, w, h];
+        match self.form {
+            GridForm::Yolox => centred(x + a * stride, y + b * stride, c.exp() * stride, d.exp() * stride),
+            GridForm::Yolov5 => {
+                let middle = |value: f32| (2.0 * sigmoid(value) - 0.5) * stride;
+                let side = |value: f32, anchor: f32| (2.0 * sigmoid(value)).powi(2) * anchor;
+                centred(x + middle(a), y + middle(b), side(c, anchor_w), side(d, anchor_h))
+            }
+            GridForm::Yolov4 => {
+                let (x, y) = (x + sigmoid(a) * stride, y + sigmoid(b) * stride);
+                centred(x, y, c.exp() * anchor_w, d.exp() * anchor_h)
+            }
+            GridForm::Distances => [x - a * stride, y - b * stride, (a + c) * stride, (b + d) * stride],
+            GridForm::Ssd => {
+                let [place, size] = self.variance;
+                let (x, y) = (x + a * place * anchor_w, y + b * place * anchor_h);
+                centred(x, y, (c * size).exp() * anchor_w, (d * size).exp() * anchor_h)
+            }
+        }
+    }
+}
+
+/// Joins the outputs of a head to rows of four numbers, a score for any object if there is one, and the scores of classes.
+/// `parts`: the output itself, its scores and objectness, then those of each level. Returns the rows and the numbers of each.
+pub fn joined(decoding: &BoxDecoding, parts: &[Part<'_>]) -> Option<(Vec<f32>, usize)> {
+    let mut parts = parts.iter();
+    let mut rows = Vec::new();
+    let mut width = None;
+    for level in 0..=decoding.levels.len() {
+        let (has_scores, has_objectness) = match level.checked_sub(1).and_then(|at| decoding.levels.get(at)) {
+            None => (decoding.scores_from.is_some(), decoding.objectness_from.is_some()),
+            Some(level) => (level.scores.is_some(), level.objectness.is_some()),
+        };
+        let anchors = decoding.grid.as_ref().and_then(|grid| grid.anchors.get(level)).map_or(1, Vec::len);
+        let mut next = || {
+            let part = parts.next()?;
+            Places::of(part.values, part.shape, decoding.transposed, anchors)
+        };
+        let boxes = next()?;
+        let scores = if has_scores { Some(next()?) } else { None };
+        let objectness = if has_objectness { Some(next()?) } else { None };
+        let own = if scores.is_some() { 4 } else { boxes.numbers };
+        let this = own + usize::from(has_objectness) + scores.map_or(0, |scores| scores.numbers);
+        let all = [scores, objectness].into_iter().flatten();
+        if *width.get_or_insert(this) != this || all.clone().any(|part| part.places != boxes.places) {
+            return None;
+        }
+        rows.reserve(boxes.places * this);
+        for place in 0..boxes.places {
+            rows.extend((0..4).map(|number| boxes.at(place, number)));
+            rows.extend(objectness.map(|part| part.at(place, 0)));
+            rows.extend((4..own).map(|number| boxes.at(place, number)));
+            if let Some(scores) = scores {
+                rows.extend((0..scores.numbers).map(|number| scores.at(place, number)));
+            }
+        }
+    }
+    Some((rows, width?))
+}
+
+/// The meaning of the numbers after a box in [`joined`] rows.
+pub fn scores(decoding: &BoxDecoding) -> BoxScores {
+    match (decoding.scores_from.is_some(), decoding.objectness_from.is_some()) {
+        (false, false) => decoding.scores,
+        (_, true) => BoxScores::Objectness,
+        (true, false) => BoxScores::Each,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(text: &str) -> Grid {
+        let source = tidemill_spec::span::SourceFile::new("grid.yaml", text.to_owned());
+        tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap()
+    }
+
+    #[test]
+    fn cells_come_row_by_row_and_level_by_level() {
+        let yolox = Points::new(&grid("{form: yolox, strides: [8, 16]}"), [16.0, 16.0], 5).unwrap();
+        assert_eq!(yolox.boxed(1, [0.5, 0.5, 0.0, 0.0]), [8.0, 0.0, 8.0, 8.0]);
+        assert_eq!(yolox.boxed(4, [0.5, 0.5, 0.0, 0.0]), [0.0, 0.0, 16.0, 16.0]);
+        assert_eq!(Points::new(&grid("{form: yolox, strides: [8, 16]}"), [16.0, 16.0], 6), None);
+        let scrfd = Points::new(&grid("{form: distances, strides: [8]}"), [16.0, 8.0], 4).unwrap();
+        assert_eq!(scrfd.boxed(2, [0.5, 0.25, 1.0, 1.0]), [4.0, -2.0, 12.0, 10.0]);
+        let text = "{form: yolov5, strides: [8], anchors: [[[10, 20], [30, 40]]], anchors_first: true}";
+        let yolov5 = Points::new(&grid(text), [16.0, 8.0], 4).unwrap();
+        // The sigmoid of 0 is a half: the middle of the cell, and the size of the anchor.
+        assert_eq!(yolov5.boxed(1, [0.0; 4]), [7.0, -6.0, 10.0, 20.0]);
+        assert_eq!(yolov5.boxed(2, [0.0; 4]), [-11.0, -16.0, 30.0, 40.0]);
+        let ssd =
+            Points::new(&grid("{form: ssd, strides: [8], anchors: [[[10, 10]]]}"), [8.0, 8.0], 1).unwrap();
+        assert_eq!(ssd.boxed(0, [1.0, 0.0, 0.0, 0.0]), [0.0, -1.0, 10.0, 10.0]);
+    }
+
+    #[test]
+    fn outputs_are_joined_place_by_place() {
+        let decoding: BoxDecoding = {
+            let text = "{threshold: 0.5, iou: 0.5, scores_from: s, objectness_from: o, \
+                        grid: {form: yolox, strides: [8, 16]}, levels: [{boxes: b, scores: c, objectness: d}]}";
+            let source = tidemill_spec::span::SourceFile::new("boxes.yaml", text.to_owned());
+            tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap()
+        };
+        let boxes = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let (scores, objectness) = ([0.1, 0.2, 0.3, 0.4], [0.9, 0.8]);
+        let part = |values, shape| Part { values, shape };
+        let parts = [
+            part(&boxes[..], &[2, 4]),
+            part(&scores[..], &[2, 2]),
+            part(&objectness[..], &[2]),
+            part(&boxes[..4], &[1, 4]),
+            part(&scores[..2], &[1, 2]),
+            part(&objectness[..1], &[1, 1]),
+        ];
+        let (rows, width) = joined(&decoding, &parts).unwrap();
+        assert_eq!(width, 7);
+        assert_eq!(rows[..14], [1.0, 2.0, 3.0, 4.0, 0.9, 0.1, 0.2, 5.0, 6.0, 7.0, 8.0, 0.8, 0.3, 0.4]);
+        assert_eq!(rows[14..], [1.0, 2.0, 3.0, 4.0, 0.9, 0.1, 0.2]);
+        assert!(joined(&decoding, &parts[..5]).is_none());
+    }
+
+    #[test]
+    fn maps_are_read_cell_by_cell() {
+        // Two anchors with two numbers each, in two cells.
+        let values = [1.0, 2.0, 10.0, 20.0, 3.0, 4.0, 30.0, 40.0];
+        let maps = Places::of(&values, &[4, 1, 2], false, 2).unwrap();
+        assert_eq!((maps.places, maps.numbers), (4, 2));
+        let rows: Vec<[f32; 2]> = (0..4).map(|place| [maps.at(place, 0), maps.at(place, 1)]).collect();
+        assert_eq!(rows, [[1.0, 10.0], [3.0, 30.0], [2.0, 20.0], [4.0, 40.0]]);
+    }
+}
