@@ -1,6 +1,6 @@
 """Writes filters.json: pictures as scaled by Pillow and OpenCV, the references of the tests in src/filter.
 
-Needs `pip install numpy pillow opencv-python-headless`; made with Pillow 13.0.0 and OpenCV 5.0.0.
+Needs `pip install numpy "pillow<13" opencv-python-headless`; made with Pillow 12.3.0 and OpenCV 5.0.0. Pillow 13 may scale along y first.
 """
 import json
 import os
