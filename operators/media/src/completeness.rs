@@ -45,3 +45,20 @@ pub(crate) fn png_is_complete(bytes: &[u8]) -> bool {
     }
     false
 }
+
+/// Returns the bytes of a WebP file without what follows it, unless some of its chunks are cut off.
+pub(crate) fn whole_webp(bytes: &[u8]) -> Option<&[u8]> {
+    const HEADER: usize = 8; // name and length of a chunk
+    let end_of = |at: usize| {
+        let length: [u8; 4] = bytes.get(at.checked_add(4)?..at.checked_add(HEADER)?)?.try_into().ok()?;
+        usize::try_from(u32::from_le_bytes(length)).ok()?.checked_add(at + HEADER)
+    };
+    // The length of the file counts from the name of its kind on.
+    let end = end_of(0)?;
+    let mut at = HEADER + 4;
+    while at < end {
+        let next = end_of(at).filter(|next| *next <= bytes.len().min(end))?;
+        at = next + next % 2;
+    }
+    Some(&bytes[..end.min(bytes.len())])
+}

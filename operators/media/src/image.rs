@@ -1,104 +1,13 @@
 //! Images: decode, resize, normalise.
 use crate::Rejected;
-use crate::completeness::{jpeg_is_complete, png_is_complete};
 use crate::filter::{self, Filter, scaled};
-use crate::raw_image::{self, RawImage};
-use image::error::ImageError;
-use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
-use std::io::Cursor;
+use crate::raw_image::RawImage;
+use decoding::check_size;
+use image::RgbImage;
 
-/// Longest side to decode, pixels.
-pub const MAX_SIDE: u32 = 16_384;
-/// Most pixels to decode: 64 million.
-pub const MAX_PIXELS: u64 = 64 << 20;
-/// Most memory for decoding one image, bytes.
-pub const MAX_DECODE_BYTES: u64 = 512 << 20;
+pub use decoding::{ENDINGS, FORMATS, MAX_DECODE_BYTES, MAX_PIXELS, MAX_SIDE, decode, size};
 
-/// Decodes JPEG, PNG or binary PPM (see [`raw_image`](crate::raw_image)) to 8-bit RGB, turned and mirrored according to
-/// its EXIF orientation. Transparency is dropped, 16-bit values are rounded.
-///
-/// # Errors
-/// `image_invalid`, `image_truncated` or `image_too_large`. The size is read from the header before anything is
-/// decoded.
-pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
-    if bytes.is_empty() {
-        return Err(Rejected::new("image_invalid", "there are no bytes"));
-    }
-    if RawImage::is_one(bytes) {
-        return raw(bytes);
-    }
-    let format = image::guess_format(bytes)
-        .map_err(|_| Rejected::new("image_invalid", "the bytes are neither JPEG nor PNG nor binary PPM"))?;
-    let complete = match format {
-        ImageFormat::Jpeg => jpeg_is_complete(bytes),
-        ImageFormat::Png => png_is_complete(bytes),
-        other => {
-            return Err(Rejected::new(
-                "image_invalid",
-                format!("{other:?} images are not supported; JPEG, PNG and binary PPM are"),
-            ));
-        }
-    };
-    if !complete {
-        return Err(Rejected::new(
-            "image_truncated",
-            format!("the {format:?} data ends after {} bytes", bytes.len()),
-        ));
-    }
-    let reader = || ImageReader::with_format(Cursor::new(bytes), format);
-    let (width, height) = reader().into_dimensions().map_err(|error| rejected(&error))?;
-    check_size(width, height)?;
-    let mut limits = Limits::default();
-    limits.max_image_width = Some(MAX_SIDE);
-    limits.max_image_height = Some(MAX_SIDE);
-    limits.max_alloc = Some(MAX_DECODE_BYTES);
-    let mut reader = reader();
-    reader.limits(limits.clone());
-    let mut decoder = reader.into_decoder().map_err(|error| rejected(&error))?;
-    // The pixels count towards the memory limit of the decoder.
-    limits.reserve(decoder.total_bytes()).map_err(|error| rejected(&error))?;
-    decoder.set_limits(limits).map_err(|error| rejected(&error))?;
-    // Pictures with unreadable metadata are taken as stored.
-    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    let stored = DynamicImage::from_decoder(decoder).map_err(|error| rejected(&error))?;
-    let mut image = DynamicImage::ImageRgb8(stored.into_rgb8());
-    image.apply_orientation(orientation);
-    Ok(image.into_rgb8())
-}
-
-/// Decodes an uncompressed picture.
-fn raw(bytes: &[u8]) -> Result<RgbImage, Rejected> {
-    let (width, height) =
-        raw_image::size(bytes).map_err(|error| Rejected::new("image_invalid", error.to_string()))?;
-    check_size(width, height)?;
-    let truncated = |text: String| Rejected::new("image_truncated", text);
-    let picture = RawImage::parse(bytes).map_err(|error| truncated(error.to_string()))?;
-    RgbImage::from_raw(width, height, picture.pixels.to_vec())
-        .ok_or_else(|| truncated(format!("{} bytes for {width}x{height} pixels", bytes.len())))
-}
-
-fn check_size(width: u32, height: u32) -> Result<(), Rejected> {
-    if width > MAX_SIDE || height > MAX_SIDE || u64::from(width) * u64::from(height) > MAX_PIXELS {
-        return Err(Rejected::new(
-            "image_too_large",
-            format!(
-                "it is {width}x{height}; at most {MAX_SIDE} pixels per side and {MAX_PIXELS} in all are supported"
-            ),
-        ));
-    }
-    Ok(())
-}
-
-fn rejected(error: &ImageError) -> Rejected {
-    match error {
-        ImageError::Limits(_) => Rejected::new("image_too_large", error.to_string()),
-        ImageError::IoError(cause) if cause.kind() == std::io::ErrorKind::UnexpectedEof => {
-            Rejected::new("image_truncated", error.to_string())
-        }
-        _ => Rejected::new("image_invalid", error.to_string()),
-    }
-}
+mod decoding;
 
 /// Decodes as [`decode`], then resizes as [`resize`]. Uncompressed pictures are resized where they are, without a copy.
 ///
@@ -174,13 +83,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn encoded(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
-        let image = RgbImage::from_fn(width, height, |x, y| image::Rgb([(x * 9) as u8, (y * 7) as u8, 128]));
-        let mut bytes = Cursor::new(Vec::new());
-        image.write_to(&mut bytes, format).unwrap();
-        bytes.into_inner()
-    }
-
     proptest! {
         /// The filter agrees with that of `image`, which computes with floating-point numbers.
         #[test]
@@ -197,127 +99,6 @@ mod tests {
                 prop_assert!(ours.abs_diff(*theirs) <= 2, "{} for {}", ours, theirs);
             }
         }
-    }
-
-    #[test]
-    fn jpeg_and_png_are_decoded() {
-        let png = decode(&encoded(20, 10, ImageFormat::Png)).unwrap();
-        assert_eq!(png.dimensions(), (20, 10));
-        assert_eq!(png.get_pixel(2, 3).0, [18, 21, 128]);
-        let jpeg = decode(&encoded(20, 10, ImageFormat::Jpeg)).unwrap();
-        assert_eq!(jpeg.dimensions(), (20, 10));
-        assert!(jpeg.get_pixel(2, 3).0[2].abs_diff(128) < 12);
-    }
-
-    #[test]
-    fn frames_are_read_as_they_are() {
-        let mut bytes = Vec::new();
-        RawImage::write_header(2, 1, &mut bytes);
-        bytes.extend([1, 2, 3, 4, 5, 6]);
-        let frame = decode(&bytes).unwrap();
-        assert_eq!((frame.dimensions(), frame.as_raw().as_slice()), ((2, 1), &[1, 2, 3, 4, 5, 6][..]));
-        assert_eq!(decode(&bytes[..bytes.len() - 1]).unwrap_err().reason, "image_truncated");
-        assert_eq!(decode(b"P6\n40000 40000\n255\n").unwrap_err().reason, "image_too_large");
-        assert_eq!(decode(b"P6\n2 1\n15\n......").unwrap_err().reason, "image_invalid");
-    }
-
-    /// EXIF data with an orientation only: a TIFF header and a directory of one entry.
-    fn exif(orientation: u8) -> Vec<u8> {
-        let mut bytes = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
-        bytes.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
-        bytes
-    }
-
-    fn png_with_exif(orientation: u8) -> Vec<u8> {
-        let bytes = encoded(4, 3, ImageFormat::Png);
-        // After the signature and the header, of 8 and 25 bytes.
-        let (start, rest) = bytes.split_at(33);
-        let mut chunk = b"eXIf".to_vec();
-        chunk.extend(exif(orientation));
-        let length = u32::try_from(chunk.len() - 4).unwrap().to_be_bytes();
-        [start, &length, &chunk, &checksum(&chunk).to_be_bytes(), rest].concat()
-    }
-
-    #[test]
-    fn pictures_are_turned_as_their_metadata_say() {
-        let stored = decode(&encoded(4, 3, ImageFormat::Png)).unwrap();
-        for orientation in 0..=9 {
-            let shown = decode(&png_with_exif(orientation)).unwrap();
-            let size = if (5..=8).contains(&orientation) { (3, 4) } else { (4, 3) };
-            assert_eq!(shown.dimensions(), size, "{orientation}");
-            for (x, y, pixel) in shown.enumerate_pixels() {
-                // Place of the stored pixel, by the definition of the eight values; others mean nothing.
-                let (from_x, from_y) = match orientation {
-                    2 => (3 - x, y),
-                    3 => (3 - x, 2 - y),
-                    4 => (x, 2 - y),
-                    5 => (y, x),
-                    6 => (y, 2 - x),
-                    7 => (3 - y, 2 - x),
-                    8 => (3 - y, x),
-                    _ => (x, y),
-                };
-                assert_eq!(pixel, stored.get_pixel(from_x, from_y), "{orientation} at {x}, {y}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_photo_taken_upright_stands_upright() {
-        let stored =
-            RgbImage::from_fn(32, 16, |x, _| image::Rgb(if x < 16 { [250, 0, 0] } else { [0, 0, 250] }));
-        let mut bytes = Vec::new();
-        let mut encoder = image::codecs::jpeg::JpegEncoder::new(&mut bytes);
-        image::ImageEncoder::set_exif_metadata(&mut encoder, exif(6)).unwrap();
-        stored.write_with_encoder(encoder).unwrap();
-        let shown = decode(&bytes).unwrap();
-        assert_eq!(shown.dimensions(), (16, 32));
-        assert!(shown.get_pixel(8, 4).0[0] > 200 && shown.get_pixel(8, 28).0[2] > 200);
-    }
-
-    #[test]
-    fn every_truncation_is_found() {
-        for format in [ImageFormat::Jpeg, ImageFormat::Png] {
-            let whole = encoded(20, 10, format);
-            for length in 0..whole.len() {
-                let reason = decode(&whole[..length]).expect_err("a part is not a whole").reason;
-                let expected = if length < 8 { "image_invalid" } else { "image_truncated" };
-                assert!(reason == expected || length < 8, "{format:?} of {length} bytes: {reason}");
-            }
-        }
-    }
-
-    #[test]
-    fn other_bytes_are_invalid() {
-        for bytes in [&b""[..], b"GIF89a..............", b"RIFF....WAVEfmt ", b"hello"] {
-            assert_eq!(decode(bytes).unwrap_err().reason, "image_invalid");
-        }
-    }
-
-    #[test]
-    fn the_header_decides_before_decoding() {
-        // A PNG of 50 bytes that claims to be 40000x40000 pixels.
-        let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
-        let mut header = b"IHDR".to_vec();
-        header.extend(40_000u32.to_be_bytes());
-        header.extend(40_000u32.to_be_bytes());
-        header.extend([8, 2, 0, 0, 0]);
-        bytes.extend(13u32.to_be_bytes());
-        bytes.extend(&header);
-        bytes.extend(checksum(&header).to_be_bytes());
-        for name in [b"IDAT", b"IEND"] {
-            bytes.extend(0u32.to_be_bytes());
-            bytes.extend(name);
-            bytes.extend(checksum(name).to_be_bytes());
-        }
-        assert_eq!(decode(&bytes).unwrap_err().reason, "image_too_large");
-    }
-
-    fn checksum(bytes: &[u8]) -> u32 {
-        !bytes.iter().fold(u32::MAX, |crc, byte| {
-            (0..8)
-                .fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
-        })
     }
 
     #[test]
@@ -421,22 +202,5 @@ mod tests {
         let small = resize(image, 8, 8);
         assert_eq!(small.dimensions(), (8, 8));
         assert!(small.pixels().all(|pixel| pixel.0 == [10, 200, 30]));
-    }
-
-    proptest! {
-        #[test]
-        fn random_bytes_never_panic(bytes: Vec<u8>, jpeg: bool) {
-            let mut start = if jpeg { b"\xff\xd8\xff".to_vec() } else { b"\x89PNG\r\n\x1a\n".to_vec() };
-            start.extend(bytes);
-            let _ = decode(&start);
-        }
-
-        #[test]
-        fn damaged_images_never_panic(at in 0usize..600, value: u8, jpeg: bool) {
-            let mut bytes = encoded(20, 10, if jpeg { ImageFormat::Jpeg } else { ImageFormat::Png });
-            let at = at % bytes.len();
-            bytes[at] = value;
-            let _ = decode(&bytes);
-        }
     }
 }
