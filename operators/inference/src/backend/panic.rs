@@ -1,4 +1,4 @@
-//! A panic in a backend's library is an error of the model, never the end of the program.
+//! A panic in a library is an error of the model or of the record, never the end of the program.
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,7 +3,6 @@
 pub mod characters;
 pub mod ends;
 pub mod features;
-pub mod picture;
-pub mod sound;
+pub mod fit;
 pub mod tokens;
-pub use tidemill_media::{Rejected, filter, image, mel, resample, signal, wav};
+pub use tidemill_media::{Rejected, image, mel, resample, signal, wav};

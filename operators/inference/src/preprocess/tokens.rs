@@ -174,7 +174,8 @@ impl Tokenizer {
     pub fn pad(&self, tokens: &mut Tokens, length: usize) {
         let Padding { id, type_id, left } = self.shared.padding;
         let Some(missing) = length.checked_sub(tokens.ids.len()) else { return };
-        for (values, padding) in [(&mut tokens.ids, id), (&mut tokens.mask, 0), (&mut tokens.types, type_id)]
+        for (values, padding) in
+            [(&mut tokens.ids, id), (&mut tokens.mask, 0), (&mut tokens.types, type_id)]
         {
             let at = if left { 0 } else { values.len() };
             values.splice(at..at, std::iter::repeat_n(padding, missing));
@@ -345,11 +346,7 @@ mod tests {
                 assert_eq!(first.types, vec![0; first.ids.len()], "{name}: {shown:?}");
                 let all = tokenizer.encode(&text, true, ALL, None).unwrap().ids;
                 let found = (all.len() as u64, summed(&all));
-                assert_eq!(
-                    (Some(found.0), Some(found.1)),
-                    (row[1].as_u64(), row[2].as_u64()),
-                    "{name}: {shown:?}"
-                );
+                assert_eq!((Some(found.0), Some(found.1)), (row[1].as_u64(), row[2].as_u64()), "{name}: {shown:?}");
                 if text.len() < 1000 {
                     let decoded = row.get(3).map_or(text.as_str(), |decoded| decoded.as_str().unwrap());
                     assert_eq!(tokenizer.decode(&all).unwrap(), decoded, "{name}: {shown:?}");
