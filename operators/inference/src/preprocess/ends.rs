@@ -84,9 +84,14 @@ mod tests {
         let cases: Vec<Case> = serde_json::from_str(include_str!("../../testdata/ends/ends.json")).unwrap();
         assert_eq!(cases.len(), 30);
         for (at, case) in cases.iter().enumerate() {
-            let file: Vec<u8> = case.parts.iter().flat_map(|(hex, times)| bytes(hex).repeat(*times)).collect();
+            let file: Vec<u8> =
+                case.parts.iter().flat_map(|(hex, times)| bytes(hex).repeat(*times)).collect();
             let values = values(Ends::new(case.first, case.last, 256), &file);
-            assert_eq!((values.first_chunk(), values.last_chunk()), (Some(&case.start), Some(&case.end)), "{at}");
+            assert_eq!(
+                (values.first_chunk(), values.last_chunk()),
+                (Some(&case.start), Some(&case.end)),
+                "{at}"
+            );
             let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
             assert_eq!(sha256(texts.join(",").as_bytes()), case.sha256, "{at}");
         }

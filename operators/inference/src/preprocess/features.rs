@@ -128,7 +128,8 @@ impl Features {
 
     fn append_each(&self, cells: &[FeatureCell<'_>], to: &mut TensorData) -> Result<(), Rejected> {
         if cells.len() != self.parts.len() {
-            let detail = format!("the record has {} values, the model reads {}", cells.len(), self.parts.len());
+            let detail =
+                format!("the record has {} values, the model reads {}", cells.len(), self.parts.len());
             return Err(Rejected::new("wrong_type", detail));
         }
         for (part, cell) in self.parts.iter().zip(cells) {
@@ -208,7 +209,8 @@ impl Part {
             (None, None, Some(unknown)) => Ok(Converted::Number(unknown)),
             (None, _, None) => {
                 let value: String = value.to_string().chars().take(100).collect();
-                let detail = format!("the column `{}` has {value}, which is not a known category", self.column);
+                let detail =
+                    format!("the column `{}` has {value}, which is not a known category", self.column);
                 Err(Rejected::new("unknown_category", detail))
             }
         }

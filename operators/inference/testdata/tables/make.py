@@ -75,7 +75,7 @@ def save(name, model, feed, outputs, rows):
     for entry in model.opset_import[::-1]:  # some converters name a domain twice
         if [other.domain for other in model.opset_import].count(entry.domain) > 1:
             model.opset_import.remove(entry)
-    model.producer_version, model.doc_string = "", ""
+    model.producer_version, model.doc_string, model.graph.name = "", "", name  # else it has a random name
     onnx.checker.check_model(model)
     path = HERE / f"{name}.onnx"
     path.write_bytes(model.SerializeToString())

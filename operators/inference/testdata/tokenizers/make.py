@@ -3,8 +3,8 @@
     pip install tokenizers==0.23.3 sentencepiece==0.2.3
     python make.py
 
-The texts to learn from are in this file; the reference is Hugging Face's `tokenizers` for Python. The
-numbers depend on the versions above: the trainers break ties differently in others.
+The texts to learn from are in this file; the reference is Hugging Face's `tokenizers` for Python. Its
+trainers break ties by chance, so each run makes other tokenizers, and writes their numbers with them.
 
 texts.json       texts to encode. `[text, n]` is a text repeated n times.
 NAME.json        a tokenizer.
@@ -59,10 +59,10 @@ FIXED = [
     "\u00c5 \u212b", "\u2126", "\u2028line\u2029", "\u0085", "\x1c\x1d\x1e\x1f", "\x7f", "\x0b\x0c",
 ]
 REPEATED = [
-    ("a", 20000), (" ", 20000), ("a ", 20000), ("the machine reads ", 3000), ("😀", 5000), ("日", 20000),
-    ("\n", 20000), ("\t ", 10000), ("!", 20000), ("1", 20000), ("é", 10000), ("e\u0301", 10000),
-    ("Grüße aus Köln ", 2000), ("\u0301", 20000), ("a\u0301\u0323", 5000), ("  word", 5000), ("\r\n", 10000),
-    ("[SEP]", 500), ("<mask> ", 500), ("x1", 10000),
+    ("a", 3000), (" ", 20000), ("a ", 2000), ("the machine reads ", 300), ("😀", 1000), ("日", 3000),
+    ("\n", 3000), ("\t ", 2000), ("!", 3000), ("1", 3000), ("é", 2000), ("e\u0301", 2000),
+    ("Grüße aus Köln ", 200), ("\u0301", 3000), ("a\u0301\u0323", 1000), ("  word", 1000), ("\r\n", 2000),
+    ("[SEP]", 200), ("<mask> ", 200), ("x1", 2000),
 ]
 
 
