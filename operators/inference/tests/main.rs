@@ -12,3 +12,5 @@ mod onnx_operators;
 mod sequence;
 mod shipped_models;
 mod shipped_vehicle_models;
+mod tables;
+mod texts;
