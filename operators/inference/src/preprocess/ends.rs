@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn padding_is_between_the_ends() {
-        assert_eq!(values(Ends::new(3, 2, 0), b" a "), [97, 0, 0, 0, 97]);
+        assert_eq!(values(Ends::new(3, 2, 0), b" a "), [97, 32, 0, 32, 97], "a blank inside stays");
         assert_eq!(values(Ends::new(2, 0, 256), b""), [256, 256]);
         assert_eq!(values(Ends::new(0, 2, 256), b"abc"), [98, 99]);
     }
