@@ -449,12 +449,10 @@ mod tests {
         let whole = std::fs::read_to_string(file("unigram.json")).unwrap();
         let (before, after) = whole.split_once("precompiled_charsmap\":\"").unwrap();
         let after = &after[after.find('"').unwrap()..];
-        for table in ["AAQAAAAgAAA", "////AAAA", "BAAAAP///38=", ""] {
+        // The last one is read, and fails where it is used.
+        for table in ["", "AAQAAAAgAAA", "////AAAA", "BAAAAP///38="] {
             let text = format!("{before}precompiled_charsmap\":\"{table}{after}");
-            let damaged = std::fs::write(&path, text).map(|()| Tokenizer::read(&path)).unwrap();
-            // Some tables are wrong only where they are used.
-            let rejected = damaged.map(|tokenizer| drop(tokenizer.encode("\u{ff21} z", true, 8, None)));
-            assert!(!matches!(rejected, Err(TokensError::Read { .. })), "{rejected:?}");
+            assert!(invalid(&path, text.as_bytes()).contains("panic"), "{table}");
         }
     }
 
