@@ -141,6 +141,7 @@ mod tests {
             scored: 0,
             independent: 0,
             tracks: None,
+            measures: None,
             without_truth: 0,
         }
     }

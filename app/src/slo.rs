@@ -5,6 +5,7 @@ use crate::levels::{Origin, SHORT_TICKS};
 use crate::publication::remedy;
 use serde::Serialize;
 use tidemill_engine::{Observer, Program, RunReport, SinkReport};
+use tidemill_operators::measures::Measures;
 use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::workflow::Slo;
 
@@ -77,7 +78,7 @@ pub fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Obs
         });
     }
     if let Some(wanted) = &slo.accuracy {
-        let scored = report.sinks.iter().filter(|sink| sink.scored > 0);
+        let scored = report.sinks.iter().filter(|sink| sink.scored > 0 && sink.accuracy_percent.is_some());
         let worst = scored
             .min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)));
         all.push(Verdict {
@@ -121,16 +122,107 @@ pub fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Obs
 }
 
 /// Formats an accuracy with its 95 % interval: `98.2 % (93.3 to 99.4, n = 120)`. For tracks and texts, n is the number of
-/// independent samples with the uncertainty of their boxes and characters.
+/// independent samples with the uncertainty of their boxes and characters; 0 where that is not known.
 pub fn accuracy_text(correct: u64, scored: u64, independent: u64) -> String {
-    let (low, high) = wilson_percent_of(correct, scored, independent).unwrap_or_default();
     let share = correct as f64 * 100.0 / scored.max(1) as f64;
+    if independent == 0 {
+        return format!("{share:.1} % (no interval)");
+    }
+    let (low, high) = wilson_percent_of(correct, scored, independent).unwrap_or_default();
     format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(independent.min(scored)))
 }
 
-/// Formats the accuracy of a sink.
+/// Formats the accuracy of a sink, or its error if it judges numbers; nothing if it judges nothing.
 pub fn sink_accuracy_text(sink: &SinkReport) -> String {
-    accuracy_text(sink.correct, sink.scored, sink.independent)
+    match &sink.measures {
+        Some(Measures::Numbers(numbers)) => {
+            format!("error {:.4} (no interval, n = {})", numbers.mean_absolute_error, grouped(numbers.judged))
+        }
+        Some(Measures::Ranks(ranks)) => {
+            let rows = grouped(ranks.positives + ranks.negatives);
+            format!("{:.1} % (AUC, no interval, n = {rows})", ranks.auc_percent)
+        }
+        Some(Measures::Boxes(boxes)) => {
+            format!("{:.1} % (mAP, no interval, n = {} boxes)", boxes.map_percent, grouped(boxes.boxes))
+        }
+        Some(Measures::Classes(_)) | None if sink.scored > 0 => {
+            accuracy_text(sink.correct, sink.scored, sink.independent)
+        }
+        Some(Measures::Classes(_)) | None => String::new(),
+    }
+}
+
+/// Whether a sink has judged rows.
+pub fn is_judged(sink: &SinkReport) -> bool {
+    sink.scored > 0 || sink.measures.is_some()
+}
+
+/// Formats the measures of a sink beside its accuracy, in a line each: the first says of what.
+pub fn measures_lines(measures: &Measures) -> Vec<String> {
+    match measures {
+        Measures::Numbers(numbers) => vec![format!(
+            "mean absolute error {:.6}, root mean square error {:.6}, of {} rows; {} without a number; intervals are not known",
+            numbers.mean_absolute_error,
+            numbers.root_mean_square_error,
+            grouped(numbers.judged),
+            grouped(numbers.without_number)
+        )],
+        Measures::Ranks(ranks) => vec![format!(
+            "area under the ROC curve of {} true and {} false rows; {} without a score; its interval is not known",
+            grouped(ranks.positives),
+            grouped(ranks.negatives),
+            grouped(ranks.without_score)
+        )],
+        Measures::Boxes(boxes) => {
+            let mut lines = vec![format!(
+                "mean average precision of {} boxes in {} pictures: {:.1} % at IoU 0.5, {:.1} % over 0.5 to 0.95; \
+                 intervals are not known",
+                grouped(boxes.boxes),
+                grouped(boxes.pictures),
+                boxes.map_50_percent,
+                boxes.map_percent
+            )];
+            lines.extend(boxes.classes.iter().take(MOST_LINES).map(|class| {
+                format!(
+                    "  class {}: {:.1} % at IoU 0.5, {:.1} % over 0.5 to 0.95, {} boxes",
+                    class.class,
+                    class.average_precision_50_percent,
+                    class.average_precision_percent,
+                    grouped(class.boxes)
+                )
+            }));
+            lines.extend(more(boxes.classes.len() as u64));
+            lines
+        }
+        Measures::Classes(classes) => {
+            let mut lines = vec![format!(
+                "means of the classes: precision {:.1} %, recall {:.1} %, F1 {:.1} %; intervals are not known",
+                classes.macro_precision_percent, classes.macro_recall_percent, classes.macro_f1_percent
+            )];
+            lines.extend(classes.classes.iter().take(MOST_LINES).map(|row| {
+                format!(
+                    "  {:<20} precision {:>5.1} %  recall {:>5.1} %  F1 {:>5.1} %  rows {}",
+                    row.class,
+                    row.precision_percent,
+                    row.recall_percent,
+                    row.f1_percent,
+                    grouped(row.support)
+                )
+            }));
+            lines.extend(more(classes.classes.len() as u64 + classes.more_classes));
+            lines
+        }
+    }
+}
+
+/// Most classes with a line of their own.
+const MOST_LINES: usize = 40;
+
+/// The line about classes without one.
+fn more(classes: u64) -> Option<String> {
+    let more = classes.saturating_sub(MOST_LINES as u64);
+    (more > 0)
+        .then(|| format!("  and {} more classes, of which the report in JSON has up to 1,000", grouped(more)))
 }
 
 /// `IDP 61.0 %, IDR 49.1 %; MOTA 52.3 %, HOTA 48.7 % (DetA 51.2, AssA 46.9), 31 switches, of the tracks`.

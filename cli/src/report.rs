@@ -21,11 +21,17 @@ use tidemill_app::letters::{LetterVerdict, spoilt};
 use tidemill_app::levels::Origin;
 use tidemill_app::levels::SHORT_TICKS;
 use tidemill_app::publication::told;
-use tidemill_app::slo::{Verdict, is_short, measures_text, sink_accuracy_text, sink_rate};
+use tidemill_app::slo::{Verdict, is_short, measures_lines, measures_text, sink_accuracy_text, sink_rate};
 use tidemill_app::tally::Left;
 use tidemill_engine::{
     FeedStatus, Guarantee, LatencySummary, LetterSample, Program, RunReport, SinkReport, StageReport,
 };
+
+/// The interval of a sink's accuracy; `None`: it has none, or it is not known.
+fn interval_percent(sink: &SinkReport) -> Option<(f64, f64)> {
+    let is_share = sink.measures.as_ref().is_none_or(|measures| measures.percent().is_none());
+    is_share.then(|| wilson_percent_of(sink.correct, sink.scored, sink.independent)).flatten()
+}
 
 /// Content of the report.
 pub(crate) struct RunDocument<'a> {
@@ -95,8 +101,7 @@ impl RunDocument<'_> {
         }
         for (sink, report) in list(&mut document, "sinks").iter_mut().zip(&self.report.sinks) {
             sink["rate_per_second"] = json!(sink_rate(report, self.report, self.program));
-            sink["accuracy_interval_percent"] =
-                json!(wilson_percent_of(report.correct, report.scored, report.independent));
+            sink["accuracy_interval_percent"] = json!(interval_percent(report));
         }
         for (stage, planned) in list(&mut document, "stages").iter_mut().zip(&self.program.plan.stages) {
             stage["backend"] = json!(planned.backend);
@@ -159,7 +164,7 @@ impl RunDocument<'_> {
                 time(sink.latency.p50_ms),
                 time(sink.latency.p95_ms),
                 time(sink.latency.p99_ms),
-                if sink.scored > 0 { sink_accuracy_text(sink) } else { String::new() },
+                sink_accuracy_text(sink),
             ]);
         }
         table.write(out)?;
@@ -192,12 +197,18 @@ impl RunDocument<'_> {
             if let Some(measures) = &sink.tracks {
                 writeln!(out, "{}: {}", sink.sink, measures_text(measures))?;
             }
+            let lines = sink.measures.iter().flat_map(measures_lines);
+            for (place, line) in lines.enumerate() {
+                let of = if place == 0 { format!("{}: ", sink.sink) } else { String::new() };
+                writeln!(out, "{of}{line}")?;
+            }
         }
         for sink in self.report.sinks.iter().filter(|_| self.report.cut_short) {
             if self.is_judged_whole(sink) == Some(true) && sink.scored > 0 {
-                let of = match sink.tracks {
-                    Some(_) => "up to the last frame with a track, of each camera that has any",
-                    None => "by the received texts",
+                let of = match (&sink.tracks, &sink.measures) {
+                    (Some(_), _) => "up to the last frame with a track, of each camera that has any",
+                    (None, Some(_)) => "by the received rows",
+                    (None, None) => "by the received texts",
                 };
                 writeln!(out, "{}: the run ended early, so it is judged {of}", sink.sink)?;
             }
@@ -239,12 +250,13 @@ impl RunDocument<'_> {
         let is_part = move |sink: &&SinkReport| {
             self.report.complete
                 && sink.scored == 0
+                && sink.measures.is_none()
                 && self.is_judged_whole(sink) == Some(true)
                 && has_rows(sink)
         };
         self.report.sinks.iter().filter(is_part).map(|sink| {
             format!(
-                "{}: not judged: the run continued an earlier one; tracks and texts are judged as a whole, by a process with all their rows",
+                "{}: not judged: the run continued an earlier one; tracks, texts, numbers, scores and boxes are judged as a whole, by a process with all their rows",
                 sink.sink
             )
         })

@@ -603,8 +603,10 @@ pub struct GroundTruth {
     /// Truth of tracks: then `key` is the column of the camera, `prediction` that of the identity, and correct answers are
     /// counted in boxes, so that the share is IDF1.
     pub tracks: Option<Arc<crate::track_truth::TrackTruth>>,
-    /// Correct texts, compared character by character: correct answers are counted in characters.
+    /// Correct texts, compared character by character or word by word: correct answers are counted in these.
     pub texts: Option<Arc<crate::text_truth::TextTruth>>,
+    /// Measure of answers that are neither tracks nor texts.
+    pub measure: crate::measures::Measure,
 }
 
 /// A sink with checked options.

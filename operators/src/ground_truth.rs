@@ -7,13 +7,13 @@
 //! let answers = tidemill_operators::ground_truth::load(&path, "key", "answer").unwrap();
 //! assert_eq!(answers["b"], "blue");
 //! ```
-use crate::api::GroundTruth;
-use crate::record;
-use crate::text_truth::{CharacterErrors, TextTally};
-use crate::track_truth::{TrackMeasures, TrackTally};
-use arrow_array::{Array, RecordBatch};
+mod score;
+
+pub(crate) use score::is_true;
+pub use score::{Score, Verdict, judge};
+
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -108,178 +108,13 @@ pub fn load(path: &Path, key: &str, truth: &str) -> Result<HashMap<String, Strin
     let mut answers = Answers { path, map: HashMap::new() };
     match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
         Some("csv") => answers.csv(file, key, truth)?,
-        Some("jsonl" | "ndjson") => answers.jsonl(file, key, truth)?,
+        Some("jsonl" | "ndjson") => answers.jsonl(key, truth)?,
         _ => return Err(GroundTruthError::Format { path: path.into() }),
     }
     if answers.map.is_empty() {
         return Err(GroundTruthError::Empty { path: path.into() });
     }
     Ok(answers.map)
-}
-
-/// Verdict of ground truth on a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The answer equals the truth.
-    Right,
-    /// The answer differs from the truth.
-    Wrong,
-    /// The key has no ground truth.
-    Unknown,
-}
-
-impl GroundTruth {
-    /// Whether all rows are judged together, as tracks and texts are. They cannot be judged in parts whose results are
-    /// added, since each is compared with the whole truth.
-    pub fn is_whole(&self) -> bool {
-        self.tracks.is_some() || self.texts.is_some()
-    }
-}
-
-/// Compares a row with ground truth; `None` if it has no key.
-pub fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Verdict> {
-    if truth.is_whole() {
-        return None; // a track or a line of a text alone is neither right nor wrong
-    }
-    let schema = batch.schema_ref();
-    let (key, prediction) = (schema.index_of(&truth.key).ok()?, schema.index_of(&truth.prediction).ok()?);
-    let key = cell_text(batch, key, row)?;
-    let Some(expected) = truth.answers.get(&key) else { return Some(Verdict::Unknown) };
-    let right = cell_text(batch, prediction, row).is_some_and(|found| found == *expected);
-    Some(if right { Verdict::Right } else { Verdict::Wrong })
-}
-
-/// Counts of exact matches.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Score {
-    /// Records whose answer equals the truth.
-    pub correct: u64,
-    /// Records with ground truth.
-    pub scored: u64,
-    /// Records whose key has no ground truth.
-    pub unknown: u64,
-    /// Number of independent samples with the uncertainty of this share: the scored ones, but fewer for tracks and texts,
-    /// whose boxes and characters depend on each other.
-    pub independent: u64,
-    /// Scored keys, if each counts once; at most the number of answers.
-    keys: HashSet<String>,
-    /// Set if tracks are judged.
-    tracks: Option<TrackTally>,
-    /// Set if texts are judged by their characters.
-    texts: Option<TextTally>,
-}
-
-impl Score {
-    /// Judges the rows of a batch; with [`GroundTruth::once`] without keys already scored here or in `before`.
-    pub fn judge(&mut self, truth: &GroundTruth, batch: &RecordBatch, before: &Self) {
-        if let Some(tracks) = &truth.tracks {
-            let tally = self.tracks.get_or_insert_with(|| TrackTally::new(tracks));
-            self.unknown += tally.read(batch, &truth.key, &truth.prediction);
-            return;
-        }
-        if let Some(texts) = &truth.texts {
-            let tally = self.texts.get_or_insert_with(|| TextTally::new(texts));
-            self.unknown += tally.read(batch, &truth.key, &truth.prediction);
-            return;
-        }
-        let key_column = batch.schema_ref().index_of(&truth.key).ok();
-        for row in 0..batch.num_rows() {
-            let verdict = match judge(truth, batch, row) {
-                Some(Verdict::Unknown) => {
-                    self.unknown += 1;
-                    continue;
-                }
-                Some(verdict) => verdict,
-                None => continue,
-            };
-            if truth.once
-                && let Some(key) = key_column.and_then(|column| cell_text(batch, column, row))
-                && (before.keys.contains(&key) || !self.keys.insert(key))
-            {
-                continue;
-            }
-            self.scored += 1;
-            self.independent += 1;
-            self.correct += u64::from(verdict == Verdict::Right);
-        }
-    }
-
-    /// Adds a later score. Texts count once they have arrived. Tracks count at the end, by [`Score::settle`]: truth still
-    /// to come is no mistake, and comparing all tracks each time would take ever longer.
-    pub fn add(&mut self, later: Self) {
-        self.correct += later.correct;
-        self.scored += later.scored;
-        self.independent += later.independent;
-        self.unknown += later.unknown;
-        self.keys.extend(later.keys);
-        if let Some(later) = later.tracks {
-            match &mut self.tracks {
-                Some(tally) => tally.add(later),
-                None => self.tracks = Some(later),
-            }
-        }
-        if let Some(later) = later.texts {
-            match &mut self.texts {
-                Some(tally) => tally.add(later),
-                None => self.texts = Some(later),
-            }
-            if let Some(found) = self.texts.as_mut().map(TextTally::so_far) {
-                self.count_texts(found);
-            }
-        }
-    }
-
-    /// Returns the measures of tracks beside IDF1. Slow, so only for the end.
-    pub fn track_measures(&self) -> Option<TrackMeasures> {
-        self.tracks.as_ref().map(TrackTally::measures)
-    }
-
-    /// Compares with the whole truth, once no more rows come. Tracks can be judged only together: `correct` of `scored` is
-    /// then IDF1, in boxes (twice the agreeing ones, of the true and the found ones). For texts, `correct` are the
-    /// characters without the errors; a missing text is empty.
-    pub fn settle(&mut self) {
-        if let Some(tally) = &self.tracks {
-            let found = tally.identities();
-            let total = found.total();
-            (self.correct, self.scored) = (2 * total.agreeing, total.truth + total.found);
-            self.independent = crate::track_truth::independent(&found);
-        }
-        if let Some(found) = self.texts.as_mut().map(TextTally::errors) {
-            self.count_texts(found);
-        }
-    }
-
-    /// Settles a run that was cut short: the truth of each camera ends with the last frame with a box of a track, and only
-    /// texts that arrived count. Missing cameras and texts may belong to input that was not read.
-    pub fn settle_so_far(&mut self) {
-        self.tracks.iter_mut().for_each(TrackTally::end_with_rows);
-        match self.texts.as_mut().map(TextTally::so_far) {
-            Some(found) => self.count_texts(found),
-            None => self.settle(),
-        }
-    }
-
-    fn count_texts(&mut self, found: CharacterErrors) {
-        (self.correct, self.scored) = (found.characters.saturating_sub(found.errors), found.characters);
-        self.independent = found.independent;
-    }
-}
-
-fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
-    let column = batch.column(column);
-    if column.is_null(row) {
-        return None;
-    }
-    if let Some(text) = record::text(column) {
-        return Some(text.value(row).to_owned());
-    }
-    if let Some(numbers) = record::int64(column) {
-        return Some(numbers.value(row).to_string());
-    }
-    if let Some(flags) = record::boolean(column) {
-        return Some(flags.value(row).to_string());
-    }
-    record::float64(column).map(|numbers| numbers.value(row).to_string())
 }
 
 /// Columns and values of some keys, in the order of the file.
@@ -393,28 +228,8 @@ impl Answers<'_> {
         }
     }
 
-    fn jsonl(&mut self, file: File, key: &str, truth: &str) -> Result<(), GroundTruthError> {
-        let mut reader = BufReader::new(file);
-        let mut text = Vec::new();
-        for line in 1.. {
-            text.clear();
-            let read = (&mut reader)
-                .take(LINE_LIMIT)
-                .read_until(b'\n', &mut text)
-                .map_err(|error| GroundTruthError::File { path: self.path.into(), error })?;
-            if read == 0 {
-                break;
-            }
-            if read as u64 == LINE_LIMIT {
-                return Err(self.line(line, "longer than 1 MiB"));
-            }
-            // Programs on Windows write a byte order mark before the first line.
-            let text = text.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&text);
-            if text.trim_ascii().is_empty() {
-                continue;
-            }
-            let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text)
-                .map_err(|e| self.line(line, format!("not a JSON object: {e}")))?;
+    fn jsonl(&mut self, key: &str, truth: &str) -> Result<(), GroundTruthError> {
+        objects_of(self.path, |line, object| {
             let field = |name: &str| match object.get(name) {
                 Some(serde_json::Value::String(text)) => Ok(text.clone()),
                 Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
@@ -424,10 +239,39 @@ impl Answers<'_> {
                 None => Err(self.line(line, format!("there is no field `{name}`"))),
             };
             let (key, answer) = (field(key)?, field(truth)?);
-            self.insert(line, &key, &answer)?;
-        }
-        Ok(())
+            self.insert(line, &key, &answer)
+        })
     }
+}
+
+/// Reads the JSON objects of a file, one a line, with the number of the line.
+pub(crate) fn objects_of(
+    path: &Path,
+    mut each: impl FnMut(u64, &serde_json::Map<String, serde_json::Value>) -> Result<(), GroundTruthError>,
+) -> Result<(), GroundTruthError> {
+    let failed = |error| GroundTruthError::File { path: path.into(), error };
+    let wrong = |line: u64, what: String| GroundTruthError::Line { path: path.into(), line, what };
+    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    let mut text = Vec::new();
+    for line in 1.. {
+        text.clear();
+        let read = (&mut reader).take(LINE_LIMIT).read_until(b'\n', &mut text).map_err(failed)?;
+        if read == 0 {
+            break;
+        }
+        if read as u64 == LINE_LIMIT {
+            return Err(wrong(line, "longer than 1 MiB".into()));
+        }
+        // Programs on Windows write a byte order mark before the first line.
+        let text = text.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&text);
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let object =
+            serde_json::from_slice(text).map_err(|e| wrong(line, format!("not a JSON object: {e}")))?;
+        each(line, &object)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

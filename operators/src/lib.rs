@@ -10,6 +10,7 @@ pub mod feeds;
 pub mod ground_truth;
 pub use tidemill_journal as journal;
 pub mod kind;
+pub mod measures;
 pub mod model;
 pub use tidemill_media::raw_image;
 pub mod record;

@@ -81,6 +81,22 @@ pub fn arrow_type(column_type: &ColumnType) -> DataType {
     }
 }
 
+/// Element type of tensors whose values have this Arrow type.
+pub fn element_type(item: &DataType) -> Option<ElementType> {
+    Some(match item {
+        DataType::Float32 => ElementType::Float32,
+        DataType::Float16 => ElementType::Float16,
+        DataType::Float64 => ElementType::Float64,
+        DataType::Int64 => ElementType::Int64,
+        DataType::Int32 => ElementType::Int32,
+        DataType::Int8 => ElementType::Int8,
+        DataType::UInt8 => ElementType::Uint8,
+        DataType::Boolean => ElementType::Bool,
+        DataType::Utf8 => ElementType::Text,
+        _ => return None,
+    })
+}
+
 /// Payload schema (no metadata) of a stream. Payload columns are nullable; the exact column type is in
 /// the field metadata under `tidemill.type`.
 pub fn payload_schema(stream: &StreamType) -> SchemaRef {
@@ -112,9 +128,10 @@ pub fn stream_type(schema: &Schema) -> StreamType {
             DataType::Int64 => ColumnType::Int64,
             DataType::Float64 => ColumnType::Float64,
             DataType::Boolean => ColumnType::Bool,
-            DataType::FixedSizeList(_, length) => {
-                ColumnType::Tensor { element: ElementType::Float32, shape: vec![*length as usize] }
-            }
+            DataType::FixedSizeList(item, length) => match element_type(item.data_type()) {
+                Some(element) => ColumnType::Tensor { element, shape: vec![*length as usize] },
+                None => ColumnType::Image,
+            },
             _ => ColumnType::Image,
         };
         tidemill_spec::types::Column::new(field.name(), column_type)

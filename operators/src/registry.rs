@@ -75,6 +75,7 @@ impl Registry {
         registry.register_source(crate::sources::video::Video);
         registry.register_source(crate::sources::csv::Csv);
         registry.register_source(crate::sources::jsonl::Jsonl);
+        registry.register_source(crate::sources::parquet::Parquet);
         registry.register_source(crate::sources::tail::Tail);
         registry.register_source(crate::sources::tcp::Tcp);
         registry.register_operator(crate::relational::filter::Filter);

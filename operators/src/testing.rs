@@ -1,5 +1,6 @@
 //! Batches for unit tests.
-use crate::record::{arrow_type, metadata_fields, record_schema, source_id};
+use crate::columns::tensor::{TensorBuilder, read_list};
+use crate::record::{metadata_fields, record_schema, source_id};
 use arrow_array::builder::{BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder, StringBuilder};
 use arrow_array::*;
 use serde_json::Value;
@@ -45,7 +46,21 @@ pub(crate) fn array(column_type: &ColumnType, values: Vec<&Value>) -> ArrayRef {
             values.iter().for_each(|v| builder.append_option(v.as_str()));
             Arc::new(builder.finish())
         }
-        tensor @ ColumnType::Tensor { .. } => new_null_array(&arrow_type(tensor), values.len()),
+        ColumnType::Tensor { element, shape } => {
+            let mut builder = TensorBuilder::new(*element, shape, values.len());
+            for value in values {
+                let mut bytes = Vec::new();
+                match value.is_array() {
+                    true => {
+                        read_list(&value.to_string(), *element, shape, &mut bytes)
+                            .expect("a list of the shape");
+                        builder.append(&bytes).expect("bytes of the type");
+                    }
+                    false => builder.append_null(),
+                }
+            }
+            builder.finish()
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ground truth of texts, compared character by character: the character error rate.
+//! Ground truth of texts, compared character by character or word by word: the character error rate and the word error
+//! rate.
 //!
 //! A key's text may come in parts, such as the lines of a page: an int64 column gives their order, and they are joined by
 //! spaces. Retracted parts do not count. If there are several for one position, as from a source that repeats, the first in
@@ -8,19 +9,40 @@ use arrow_array::{Array, RecordBatch};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Most characters of a compared text: the work grows with the square.
-const MOST_CHARACTERS: usize = 10_000;
+/// Most characters or words of a compared text: the work grows with the square.
+const MOST_PARTS: usize = 10_000;
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Characters.
+    #[default]
+    Characters,
+    /// Words between white space.
+    Words,
+}
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Characters => "characters",
+            Self::Words => "words",
+        }
+    }
+}
 
 /// Error of a truth that cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum TextTruthError {
     /// One is too long.
-    #[error("the text of `{key}` has {characters} characters, more than {MOST_CHARACTERS}")]
+    #[error("the text of `{key}` has {length} {}, more than {MOST_PARTS}", unit.name())]
     TooLong {
         /// Its key.
         key: String,
         /// Its length.
-        characters: usize,
+        length: usize,
+        /// What was counted.
+        unit: Unit,
     },
     /// There is no text to find.
     #[error("all texts are empty")]
@@ -41,8 +63,15 @@ impl TextTruthError {
 #[derive(Debug)]
 pub struct TextTruth {
     order: Option<String>,
-    texts: BTreeMap<String, Vec<char>>,
+    unit: Unit,
+    /// Numbers of the words of the truth; others are [`UNKNOWN`].
+    words: HashMap<String, u32>,
+    /// Characters or numbers of words.
+    texts: BTreeMap<String, Vec<u32>>,
 }
+
+/// Number of words that no text of the truth has.
+const UNKNOWN: u32 = u32::MAX;
 
 impl PartialEq for TextTruth {
     fn eq(&self, other: &Self) -> bool {
@@ -57,16 +86,39 @@ impl TextTruth {
     ///
     /// # Errors
     /// See [`TextTruthError`].
-    pub fn new(texts: &HashMap<String, String>, order: Option<&str>) -> Result<Self, TextTruthError> {
-        let texts: BTreeMap<String, Vec<char>> =
-            texts.iter().map(|(key, text)| (key.clone(), characters(text).collect())).collect();
-        if let Some((key, long)) = texts.iter().find(|(_, text)| text.len() > MOST_CHARACTERS) {
-            return Err(TextTruthError::TooLong { key: key.clone(), characters: long.len() });
+    pub fn new(
+        texts: &HashMap<String, String>,
+        order: Option<&str>,
+        unit: Unit,
+    ) -> Result<Self, TextTruthError> {
+        let mut words: HashMap<String, u32> = HashMap::new();
+        let mut parts = |text: &str| match unit {
+            Unit::Characters => characters(text).map(u32::from).collect::<Vec<u32>>(),
+            Unit::Words => text
+                .split_whitespace()
+                .map(|word| {
+                    let next = words.len() as u32;
+                    *words.entry(word.to_owned()).or_insert(next)
+                })
+                .collect(),
+        };
+        let texts: BTreeMap<String, Vec<u32>> =
+            texts.iter().map(|(key, text)| (key.clone(), parts(text))).collect();
+        if let Some((key, long)) = texts.iter().find(|(_, text)| text.len() > MOST_PARTS) {
+            return Err(TextTruthError::TooLong { key: key.clone(), length: long.len(), unit });
         }
         if texts.values().all(Vec::is_empty) {
             return Err(TextTruthError::Empty);
         }
-        Ok(Self { order: order.map(str::to_owned), texts })
+        Ok(Self { order: order.map(str::to_owned), unit, words, texts })
+    }
+
+    /// The accuracy in words.
+    pub fn accuracy_name(&self) -> &'static str {
+        match self.unit {
+            Unit::Characters => "1 less the character error rate",
+            Unit::Words => "1 less the word error rate",
+        }
     }
 }
 
@@ -78,8 +130,8 @@ fn characters(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// Number of characters to insert, delete or replace to turn one text into the other (Levenshtein).
-pub fn edits(from: &[char], to: &[char]) -> usize {
+/// Number of characters or words to insert, delete or replace to turn one text into the other (Levenshtein).
+pub fn edits<T: PartialEq>(from: &[T], to: &[T]) -> usize {
     let mut costs: Vec<usize> = (0..=to.len()).collect();
     for (row, here) in from.iter().enumerate() {
         let mut diagonal = costs[0];
@@ -210,23 +262,27 @@ impl TextTally {
 
     fn errors_of(&self, key: &str) -> u64 {
         let Some(truth) = self.truth.texts.get(key) else { return 0 };
-        let mut found = Vec::new();
-        for texts in self.said.get(key).into_iter().flat_map(BTreeMap::values) {
-            let standing = texts.iter().find(|(_, count)| **count > 0);
-            for character in
-                standing.into_iter().flat_map(|(text, _)| [' '].into_iter().chain(characters(text)))
-            {
-                let follows_space = found.last().is_none_or(|last| *last == ' ');
+        let parts = self.said.get(key).into_iter().flat_map(BTreeMap::values);
+        let parts = parts.filter_map(|texts| texts.iter().find(|(_, count)| **count > 0));
+        let mut found: Vec<u32> = Vec::new();
+        for (text, _) in parts {
+            if self.truth.unit == Unit::Words {
+                let words = text.split_whitespace();
+                found.extend(words.map(|word| self.truth.words.get(word).copied().unwrap_or(UNKNOWN)));
+                continue;
+            }
+            for character in [' '].into_iter().chain(characters(text)) {
+                let follows_space = found.last().is_none_or(|last| *last == u32::from(' '));
                 if !(character == ' ' && follows_space) {
-                    found.push(character);
+                    found.push(character.into());
                 }
             }
         }
-        if found.last() == Some(&' ') {
+        if self.truth.unit == Unit::Characters && found.last() == Some(&u32::from(' ')) {
             found.pop();
         }
         // The rest of a text that is far too long is all wrong.
-        let most = 2 * MOST_CHARACTERS;
+        let most = 2 * MOST_PARTS;
         let rest = found.len().saturating_sub(most);
         found.truncate(most);
         (edits(truth, &found) + rest) as u64
@@ -259,7 +315,7 @@ mod tests {
 
     fn truth(texts: &[(&str, &str)], order: Option<&str>) -> Result<TextTruth, TextTruthError> {
         let texts = texts.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
-        TextTruth::new(&texts, order)
+        TextTruth::new(&texts, order, Unit::Characters)
     }
 
     fn rows(said: &[(&str, i64, &str, i8)]) -> RecordBatch {
@@ -283,6 +339,7 @@ mod tests {
             once: false,
             tracks: None,
             texts: Some(Arc::new(truth)),
+            measure: crate::measures::Measure::Equal,
         }
     }
 
@@ -293,6 +350,20 @@ mod tests {
         assert_eq!(count("kitten", "sitting"), 3);
         assert_eq!((count("", "abc"), count("abc", ""), count("", "")), (3, 3, 0));
         assert_eq!(count("TOTAL 12.40", "T0TAL 12,4O"), 3);
+    }
+
+    /// Values of jiwer 4.0: `jiwer.wer(["milk 1.20 euro", "tea"], ["milk 1,20", "green tea"])` is 0.75.
+    #[test]
+    fn words_are_compared_as_jiwer_does() {
+        let texts =
+            [("a", "milk  1.20\neuro"), ("b", "tea")].map(|(key, text)| (key.to_owned(), text.to_owned()));
+        let truth = judged(TextTruth::new(&texts.into(), Some("box"), Unit::Words).unwrap());
+        let mut score = Score::default();
+        let said = [("a", 1, "1,20", 1), ("a", 0, "milk", 1), ("b", 0, "green tea", 1)];
+        score.judge(&truth, &rows(&said), &Score::default());
+        score.settle();
+        assert_eq!((score.correct, score.scored), (1, 4));
+        assert_eq!(truth.accuracy_name(), "1 less the word error rate");
     }
 
     #[test]
@@ -367,7 +438,7 @@ mod tests {
 
     #[test]
     fn useless_truths_are_refused() {
-        let long = "x".repeat(MOST_CHARACTERS + 1);
+        let long = "x".repeat(MOST_PARTS + 1);
         let error = truth(&[("a", &long)], None).unwrap_err();
         assert_eq!(error.to_string(), "the text of `a` has 10001 characters, more than 10000");
         assert!(matches!(truth(&[("a", " \n")], None), Err(TextTruthError::Empty)));

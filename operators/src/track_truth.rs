@@ -348,6 +348,7 @@ mod tests {
             once: false,
             tracks: Some(Arc::new(truth)),
             texts: None,
+            measure: crate::measures::Measure::Equal,
         };
         let (east, west) = ("0,0,0,10,10;1,2,0,10,10", "0,0,0,10,10;1,0,0,10,10");
         let mut all = Score::default();
@@ -415,6 +416,7 @@ mod tests {
             once: false,
             tracks: Some(Arc::new(truth("1,7,0,0,10,10,1,1,1\n2,7,2,0,10,10,1,1,1\n").unwrap())),
             texts: None,
+            measure: crate::measures::Measure::Equal,
         };
         let mut all = Score::default();
         let said = [("west", "a", "0,0,0,10,10;1,0,0,10,10", 1), ("east", "a", "0,0,0,10,10;1,2,0,10,10", 1)];

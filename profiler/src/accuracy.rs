@@ -4,7 +4,9 @@ use crate::flow::Flow;
 use crate::statistics::wilson_percent_of;
 use crate::subject::{Choice, Model, Subject};
 use std::collections::BTreeMap;
+use tidemill_operators::api::{BoundSink, GroundTruth};
 use tidemill_operators::ground_truth::Score;
+use tidemill_operators::measures::Measure;
 use tidemill_spec::profile::{Accuracy, AccuracyRow, ModelMetric, ResponseRow};
 use tidemill_spec::units::Percent;
 
@@ -19,7 +21,10 @@ pub fn measure(
     each: &mut dyn FnMut(),
 ) -> Result<Option<Accuracy>, ProfileError> {
     let models = metrics(subject);
-    let scored = flow.bound().sinks.values().find(|sink| sink.ground_truth.is_some()).cloned();
+    // An absolute error is no share, by which plans could be compared.
+    let has_accuracy =
+        |sink: &&BoundSink| sink.ground_truth.as_ref().is_some_and(|truth| truth.measure != Measure::Numbers);
+    let scored = flow.bound().sinks.values().find(has_accuracy).cloned();
     let Some(sink) = scored else {
         let empty = Accuracy {
             metric: METRIC.to_owned(),
@@ -32,11 +37,7 @@ pub fn measure(
         };
         return Ok((!empty.models.is_empty()).then_some(empty));
     };
-    let metric = match &sink.ground_truth {
-        Some(truth) if truth.tracks.is_some() => "IDF1 over all cameras",
-        Some(truth) if truth.texts.is_some() => "1 less the character error rate",
-        _ => METRIC,
-    };
+    let metric = sink.ground_truth.as_ref().map_or(METRIC, GroundTruth::accuracy_name);
     let mut rows = Vec::new();
     for choice in choices {
         let (mut score, none) = (Score::default(), Score::default());
@@ -45,12 +46,14 @@ pub fn measure(
             score.judge(truth, &batch, &none);
         }
         score.settle();
-        let (right, all, independent) = (score.correct, score.scored, score.independent);
+        let percent = score.percent();
         each();
         // An operator that is not upstream of the sink does not affect it.
         let variants = subject.relevant(&sink.id, choice);
-        if all > 0 && !rows.iter().any(|row: &AccuracyRow| row.variants == variants) {
-            rows.push(row_of(variants, right, all, independent));
+        if let Some(percent) = percent
+            && !rows.iter().any(|row: &AccuracyRow| row.variants == variants)
+        {
+            rows.push(row_of(variants, percent, &score));
         }
     }
     let samples = rows.iter().filter_map(|row| row.samples).max();
@@ -67,10 +70,14 @@ pub fn measure(
 
 const METRIC: &str = "share of answers that equal the truth";
 
-fn row_of(variants: Choice, right: u64, all: u64, independent: u64) -> AccuracyRow {
-    let (low, high) = wilson_percent_of(right, all, independent).unwrap_or_default();
+fn row_of(variants: Choice, percent: f64, score: &Score) -> AccuracyRow {
+    let (all, independent) = (score.scored, score.independent);
     let short = |percent: f64| Percent((percent * 100.0).round() / 100.0);
-    let accuracy = short(100.0 * right as f64 / all as f64);
+    let accuracy = short(percent);
+    if independent == 0 {
+        return AccuracyRow { variants, accuracy, interval: None, samples: None };
+    }
+    let (low, high) = wilson_percent_of(score.correct, all, independent).unwrap_or_default();
     // Rounding must not push the value out of its interval.
     let interval = (Percent(short(low).0.min(accuracy.0)), Percent(short(high).0.max(accuracy.0)));
     AccuracyRow { variants, accuracy, interval: Some(interval), samples: Some(all.min(independent)) }

@@ -241,7 +241,11 @@ pub struct GroundTruth {
     /// Measure of the accuracy. Default: equal.
     #[serde(default, skip_serializing_if = "Compare::is_default")]
     pub compare: Compare,
-    /// Int64 column of the stream: with `compare: characters`, the texts of a key are joined in its order.
+    /// The prediction is a tensor of texts or whole numbers with the best answer first: an answer is right if the truth is among
+    /// the first of this number. Default: the prediction is one answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<Located<u64>>,
+    /// Int64 column of the stream: with `compare: characters` or `words`, the texts of a key are joined in its order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Located<String>>,
 }
@@ -257,11 +261,29 @@ pub enum Compare {
     /// or replace to get the right text, divided by those of the right text, over all keys of the file. Keys without any text count
     /// as empty; any white space is one space. At least 0.
     Characters,
+    /// Word by word: the accuracy is 1 less the word error rate, which is computed as that of characters.
+    Words,
+    /// An answer is right or wrong, as with `equal`; the report has precision, recall and F1 of each class, too.
+    Classes,
+    /// Numbers: the report has the mean absolute error and the root mean square error. There is no accuracy.
+    AbsoluteError,
+    /// The prediction is a score, the truth is true or false (`true`, `false`, `1`, `0`): the accuracy is the area under the ROC
+    /// curve, the share of pairs of a true and a false row in which the true one has the higher score; a tie counts half.
+    Auc,
+    /// The prediction is a tensor `[most, 6]` of boxes, as `decode_boxes` gives it; the truth is a field of a JSONL file with a
+    /// list of boxes `[left, top, width, height, class]`: the accuracy is the mean average precision by the definition of COCO, the
+    /// mean over the overlaps (IoU) 0.5 to 0.95.
+    AveragePrecision,
 }
 
 impl Compare {
     fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether it gives an accuracy, a share that a service level can ask for.
+    pub fn has_accuracy(self) -> bool {
+        self != Self::AbsoluteError
     }
 }
 

@@ -49,6 +49,7 @@ fn workflow() {
         (&[("rate: 40/s", "rate: 40/s\n    journal: {sise: 1GiB}")], &["E0103"], "did you mean `size`?"),
         (&[("rate: 40/s", "rate: 40/s\n    journal: {size: 1Gi}")], &["E0106"], "1GiB"),
         (&[("accuracy: 56.0%", "accuracy: 0.56")], &["E0106"], "write `56%`"),
+        (&[("truth: answer}", "truth: answer, compare: absolute_error}")], &["E0213"], "which is no share"),
         (&[("below: 800ms", "below: 800mS")], &["E0106"], "did you mean `800ms`?"),
         (&[("p99", "99")], &["E0106"], "`p99`"),
         (&[("  - id: images\n", "  - id: Images 1\n")], &["E0115", "E0205"], "`images_1`"),

@@ -440,6 +440,9 @@ impl Comparing<'_> {
 /// Reason why a sink's accuracy proves nothing. Its samples are counted as in a profile: independent ones, because the
 /// boxes of a track and the characters of a text depend on each other.
 fn doubt_of(sink: &SinkReport, scored_on: u64, differs: bool) -> Option<String> {
+    if sink.independent == 0 {
+        return Some("the interval of this measure is not known".to_owned());
+    }
     let judged = sink.independent.min(sink.scored);
     let known = scored_on.min(judged);
     if known * 2 >= judged {
@@ -539,6 +542,7 @@ mod tests {
             scored: 12_000,
             independent,
             tracks: None,
+            measures: None,
             without_truth: 0,
         };
         let doubt =

@@ -8,7 +8,7 @@ use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
 use tidemill_app::levels::SHORT_TICKS;
 use tidemill_app::machine::{self, Machine, Usage};
 use tidemill_app::preparation::{Prepared, kinds};
-use tidemill_app::slo::{is_short, measures_text, sink_accuracy_text, sink_rate};
+use tidemill_app::slo::{is_judged, is_short, measures_text, sink_accuracy_text, sink_rate};
 use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::Observer;
 use tidemill_spec::publication::Publication;
@@ -288,16 +288,17 @@ impl Page<'_> {
             tiles.push(("Throughput".into(), rate(measured), of));
         }
         tiles.extend(self.latency_tiles().into_iter().flatten());
-        for judged in report.sinks.iter().filter(|sink| sink.scored > 0) {
+        for judged in report.sinks.iter().filter(|sink| is_judged(sink)) {
             let text = sink_accuracy_text(judged);
             let (share, interval) = text.split_once(" (").unwrap_or((&text, ""));
             let is_boxes = |sink: &&tidemill_spec::workflow::Sink| {
                 let truth = sink.ground_truth.as_ref();
                 sink.id == *judged.sink && truth.is_some_and(|truth| truth.boxes.is_some())
             };
-            let name = match self.prepared.workflow.sinks.iter().find(is_boxes) {
-                Some(_) => "Accuracy, IDF1",
-                None => "Accuracy",
+            let name = match (self.prepared.workflow.sinks.iter().find(is_boxes), judged.accuracy_percent) {
+                (Some(_), _) => "Accuracy, IDF1",
+                (None, Some(_)) => "Accuracy",
+                (None, None) => "Mean absolute error",
             };
             tiles.push((name.into(), share.to_owned(), interval.trim_end_matches(')').to_owned()));
         }

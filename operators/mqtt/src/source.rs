@@ -48,7 +48,7 @@ use std::sync::Arc;
 use tidemill_operators::api::BoundSource;
 use tidemill_operators::feeds::Feeds;
 use tidemill_operators::kind::{EndContext, SourceKind};
-use tidemill_operators::sources::received::{self, LineOptions, MaxJump, ScalarType, TimeUnit};
+use tidemill_operators::sources::received::{self, DeclaredType, LineOptions, MaxJump, TimeUnit};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::SourceFacts;
 use tidemill_spec::span::Located;
@@ -72,8 +72,8 @@ struct Options {
     broker: Located<String>,
     /// Topics to subscribe to; `+` stands for one level, `#` at the end for all further ones.
     topics: Vec<Located<String>>,
-    /// Columns to read, each with its type: int64, float64, text or bool.
-    #[schemars(with = "BTreeMap<String, ScalarType>")]
+    /// Columns to read, each with its type: int64, float64, text, bool or a tensor such as "tensor<float32>[8]".
+    #[schemars(with = "BTreeMap<String, DeclaredType>")]
     columns: Value,
     /// Column of `columns`, of type text, that gets the topic of the message. Default: none.
     #[serde(default)]

@@ -131,6 +131,75 @@ fn texts_are_compared_as_a_whole() {
 }
 
 #[test]
+fn measures_have_predictions_of_their_types() {
+    use crate::measures::Measure;
+    let folder = folder();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("judged.csv", "site,answer,kind\nnorth,1.5,true\nsouth,2,0\n");
+    write("boxes.jsonl", "{\"site\": \"north\", \"boxes\": [[0, 0, 1, 1, 3]]}\n");
+    write("r.jsonl", "");
+    let sink = |truth: &str| {
+        let text = format!(
+            "version: 1\nname: test\nsources:\n  - id: seen\n    kind: jsonl\n    options:\n      path: r.jsonl\n      columns:\n        \
+             site: text\n        v: float64\n        best: tensor<int64>[3]\n        boxes: tensor<float32>[4, 6]\n\
+             sinks:\n  - {{id: out, kind: stdout, input: seen, ground_truth: {{key: site, {truth}}}}}\n"
+        );
+        let tree = yaml::parse(&SourceFile::new("workflow.yaml", text)).unwrap_or_else(|e| panic!("{e}"));
+        let mut workflow: Workflow = tree.deserialize_into().unwrap_or_else(|e| panic!("{e}"));
+        workflow.directory.0 = folder.path().into();
+        bind_workflow(&workflow, &Registry::builtin(), |_| Choice::default())
+    };
+    let csv = "path: judged.csv";
+    for (truth, measure) in [
+        (format!("{csv}, prediction: best, truth: answer, top_k: 3"), Measure::Leading(3)),
+        (format!("{csv}, prediction: site, truth: answer, compare: classes"), Measure::Classes),
+        (format!("{csv}, prediction: v, truth: answer, compare: absolute_error"), Measure::Numbers),
+        (format!("{csv}, prediction: v, truth: kind, compare: auc"), Measure::Ranks),
+    ] {
+        let bound = sink(&truth).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(bound.sinks["out"].ground_truth.as_ref().unwrap().measure, measure);
+    }
+    let words = sink(&format!("{csv}, prediction: site, truth: answer, compare: words")).unwrap();
+    assert!(words.sinks["out"].ground_truth.as_ref().unwrap().texts.is_some());
+    let boxes = "path: boxes.jsonl, prediction: boxes, truth: boxes, compare: average_precision";
+    let boxes = sink(boxes).unwrap_or_else(|errors| panic!("{errors}"));
+    assert!(matches!(boxes.sinks["out"].ground_truth.as_ref().unwrap().measure, Measure::Boxes(_)));
+    for (truth, message) in [
+        (format!("{csv}, prediction: best, truth: answer, top_k: 4"), "one dimension of 4 or more"),
+        (format!("{csv}, prediction: site, truth: answer, top_k: 1"), "a tensor of text or whole numbers"),
+        (format!("{csv}, prediction: best, truth: answer, top_k: 0"), "`top_k` is 0"),
+        (
+            format!("{csv}, prediction: best, truth: answer, top_k: 2, compare: classes"),
+            "`top_k` compares answers",
+        ),
+        (format!("{csv}, prediction: best, truth: answer"), "text, int64 or bool"),
+        (
+            format!("{csv}, prediction: v, truth: kind, compare: absolute_error"),
+            "the answer `true` of key `north` is not a number",
+        ),
+        (
+            format!("{csv}, prediction: v, truth: answer, compare: auc"),
+            "the answer `1.5` of key `north` is not true or false",
+        ),
+        (
+            format!("{csv}, prediction: v, truth: answer, compare: average_precision"),
+            "a tensor of floats `[most, 6]`",
+        ),
+        (
+            format!("{csv}, prediction: boxes, truth: answer, compare: average_precision"),
+            "is not a .jsonl file",
+        ),
+        (
+            "path: boxes.jsonl, prediction: boxes, truth: box, compare: average_precision".to_owned(),
+            "there is no field `box`",
+        ),
+    ] {
+        let errors = sink(&truth).err().unwrap();
+        assert!(errors.to_string().contains(message), "{truth}: {errors}");
+    }
+}
+
+#[test]
 fn no_file_is_written_twice_or_written_and_read() {
     let folder = folder();
     std::os::unix::fs::symlink(folder.path().join("r.csv"), folder.path().join("link.csv")).unwrap();

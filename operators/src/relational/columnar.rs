@@ -12,7 +12,7 @@
 //! one.
 mod texts;
 
-use super::{float_order, widening};
+use super::{float_order, tensors, widening};
 use crate::record::METADATA_COLUMNS;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
@@ -110,23 +110,24 @@ fn compile(node: &IdedExpr, input: &StreamType) -> Option<Node> {
         Expr::Ident(name) => {
             let index = input.index_of(name)?;
             let place = METADATA_COLUMNS + index;
+            let read = if tensors::is_derived(name) { Reading::Derived } else { Reading::Given };
             Some(match input.columns[index].column_type {
                 ColumnType::Int64 => Node::Int(Box::new(move |batch| {
                     let array = batch.column(place).as_primitive::<Int64Type>();
-                    read(array, array.values().clone())
+                    read.lane(array, array.values().clone())
                 })),
                 ColumnType::Float64 => Node::Float(Box::new(move |batch| {
                     let array = batch.column(place).as_primitive::<Float64Type>();
-                    read(array, array.values().clone())
+                    read.lane(array, array.values().clone())
                 })),
                 ColumnType::Bool => Node::Bool(Box::new(move |batch| {
                     let array = batch.column(place).as_boolean();
-                    read(array, array.values().clone())
+                    read.lane(array, array.values().clone())
                 })),
                 ColumnType::Text => Node::Text(
                     Box::new(move |batch| {
                         let array = batch.column(place).as_string::<i32>();
-                        read(array, Texts::Each(array.clone()))
+                        read.lane(array, Texts::Each(array.clone()))
                     }),
                     None,
                 ),
@@ -434,10 +435,23 @@ fn chosen<T: Pick>(condition: Compute<Bools>, yes: Compute<T>, no: Compute<T>) -
     })
 }
 
-/// A column of the input.
-fn read<T>(array: &dyn Array, values: T) -> Lane<T> {
-    let null = array.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| !nulls.inner());
-    Lane { values, null, undecided: None }
+/// What an empty value of a column means.
+#[derive(Clone, Copy)]
+enum Reading {
+    /// A column of the input: it is empty.
+    Given,
+    /// Computed from tensors: the row has failed there.
+    Derived,
+}
+
+impl Reading {
+    fn lane<T>(self, array: &dyn Array, values: T) -> Lane<T> {
+        let null = array.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| !nulls.inner());
+        match self {
+            Self::Given => Lane { values, null, undecided: None },
+            Self::Derived => Lane { values, null: None, undecided: null },
+        }
+    }
 }
 
 /// A literal.

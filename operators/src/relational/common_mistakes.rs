@@ -40,6 +40,14 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("float", "double(x)"),
     ("str", "string(x)"),
     ("substr", "x.substring(from, to)"),
+    ("topk", "top_k(t, 5)"),
+    ("avg", "mean(t)"),
+    ("average", "mean(t)"),
+    ("l2_norm", "norm(t)"),
+    ("euclidean", "distance(a, b)"),
+    ("cosine_similarity", "cosine(a, b)"),
+    ("arg_max", "argmax(t)"),
+    ("arg_min", "argmin(t)"),
 ];
 
 /// Returns the name that a function of another language has here.

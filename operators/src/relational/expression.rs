@@ -9,12 +9,23 @@
 //! | what | |
 //! |---|---|
 //! | values | columns of type text, int64, float64, bool; `1`, `1.5`, `'text'`, `true`, `null` |
+//! | tensors | `scores[0]`, `boxes[0][4]`, `scores[n]`, `size(t)`, `max(t)`, `min(t)`, `sum(t)`, `mean(t)`, `norm(t)`, `argmax(t)`, `argmin(t)`, `dot(a, b)`, `cosine(a, b)`, `distance(a, b)`, `x in t`, `top_k(t, 5)`, `top_positions(t, 5)` |
 //! | operators | `+ - * / %`, `== != < <= > >=`, `&& || !`, `c ? a : b`, `x in [1, 2, 3]`, `+` joins texts |
 //! | text | `size(t)`, `t.contains(u)`, `t.startsWith(u)`, `t.endsWith(u)`, `t.matches('regex')`, `t.lowerAscii()`, `t.upperAscii()`, `t.trim()`, `t.replace(a, b)`, `t.substring(from, to)`, `t.indexOf(u)` |
 //! | numbers | `math.abs(x)`, `math.ceil(x)`, `math.floor(x)`, `math.round(x)` |
 //! | conversions | `int(x)`, `double(x)`, `string(x)`, `bool(t)` |
 //!
 //! Floats compare as in IEEE 754: with NaN on a side `<`, `<=`, `>`, `>=` and `==` are false, `!=` is true.
+//!
+//! Positions of tensors count from 0. A value of a float tensor is a float64, of an int64, int32, int8 or uint8 tensor
+//! an int64, of a bool tensor a bool, of a text tensor a text. A constant position that the shape does not have is an
+//! error before anything runs; a computed one fails the row. `boxes[0]` of a tensor with two dimensions is a row, a
+//! tensor itself. `max`, `min` and `sum` of whole numbers are whole, and a sum beyond int64 fails; all other sums are
+//! of float64, in the order of the values. `norm` and `distance` are Euclidean. `argmax` and `argmin` give the first of
+//! equal values, `top_k(t, k)` the k largest values with the largest first, `top_positions` their positions; equal
+//! values come by position. NaN has no place in an order: a tensor with one fails these six functions, and with it the
+//! row. Other functions of it are NaN, as in IEEE 754. `cosine` with a tensor of zeros fails. An expression may give a
+//! tensor only as its result: a column, a row, `top_k` or `top_positions`.
 //!
 //! An empty value (`null`) fails every operator but `==`, `!=` and the side of `&&`, `||`, `?:` that is not needed.
 //! It stays empty where a whole number becomes a float. The operator that uses an expression reports a row on which
@@ -33,8 +44,17 @@
 //! assert_eq!(warm.result(), Some(ColumnType::Bool));
 //! let wrong = Expression::compile("temprature > 20", &readings).unwrap_err();
 //! assert_eq!(wrong.help.as_deref(), Some("did you mean `temperature`?"));
+//!
+//! let scores = StreamType::new([Column::new("scores", ColumnType::named("tensor<float32>[8]").unwrap())]);
+//! let sure = Expression::compile("scores[0] > 0.9 || max(scores) > 0.5", &scores).unwrap();
+//! assert_eq!(sure.result(), Some(ColumnType::Bool));
+//! let best = Expression::compile("top_positions(scores, 3)", &scores).unwrap();
+//! assert_eq!(best.result(), ColumnType::named("tensor<int64>[3]"));
+//! let wrong = Expression::compile("scores > 0.5", &scores).unwrap_err();
+//! assert_eq!(wrong.help.unwrap(), "`scores` has 8 values: write `max(scores) > 0.5`, or `scores[0] > 0.5` for one of them");
 //! ```
 use super::columnar::Columnar;
+use super::tensors::{Derived, Failures, Source, is_derived};
 use super::typing::{Kind, Typing};
 use super::{float_order, text_length, widening};
 use crate::columns::ScalarBuilder;
@@ -42,15 +62,17 @@ use crate::record::METADATA_COLUMNS;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{Field, Schema};
 use cel::common::ast::Expr;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelNull, CelString};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
 use cel::{Context, Env, IdedExpr};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-use tidemill_spec::types::{ColumnType, StreamType};
+use tidemill_spec::types::{Column, ColumnType, StreamType};
 
 /// Longest expression, in bytes. The parser is recursive; people do not write longer ones.
 const MAX_LENGTH: usize = 8 * 1024;
@@ -107,22 +129,65 @@ impl ExpressionError {
 }
 
 /// A compiled expression. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Expression {
-    tree: Arc<IdedExpr>,
+    root: Root,
     kind: Kind,
-    /// Used columns: name and position in the payload.
+    /// Used columns with plain values: name and position in the payload, or behind it for those of `derived`.
     columns: Arc<[(String, usize)]>,
-    /// `None` if rows must be evaluated one by one.
-    pub(super) columnar: Option<Arc<Columnar>>,
+    /// What is computed from tensors first.
+    derived: Arc<[Derived]>,
 }
 
-impl fmt::Debug for Expression {
+/// What an expression gives.
+#[derive(Clone, Debug)]
+enum Root {
+    Plain(Part),
+    Tensor(Arc<Source>),
+}
+
+/// A typed tree of plain values.
+#[derive(Clone)]
+pub(super) struct Part {
+    tree: Arc<IdedExpr>,
+    /// `None` if rows must be evaluated one by one.
+    columnar: Option<Arc<Columnar>>,
+}
+
+impl fmt::Debug for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expression")
-            .field("tree", &self.tree)
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
+        fmt::Debug::fmt(&self.tree, f)
+    }
+}
+
+/// What an expression is evaluated on.
+pub(super) struct Table<'a> {
+    /// A batch with metadata columns and, behind its payload, the values computed from tensors.
+    pub(super) batch: Cow<'a, RecordBatch>,
+    /// Name and position of the columns with plain values.
+    columns: &'a [(String, usize)],
+    /// Name of a derived column, and the rows that fail in it.
+    failures: Vec<(&'a str, Failures)>,
+}
+
+impl<'a> Table<'a> {
+    fn of(batch: &'a RecordBatch, columns: &'a [(String, usize)], derived: &'a [Derived]) -> Self {
+        let mut table = Self { batch: Cow::Borrowed(batch), columns, failures: Vec::new() };
+        for one in derived {
+            let (column, failed) = one.evaluate(&table);
+            let mut fields = table.batch.schema_ref().fields().to_vec();
+            fields.push(Arc::new(Field::new(&one.name, column.data_type().clone(), true)));
+            let columns = table.batch.columns().iter().cloned().chain([column]).collect();
+            let wider = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns);
+            table.batch = Cow::Owned(wider.expect("a derived column has a value for each row"));
+            table.failures.push((&one.name, failed));
+        }
+        table
+    }
+
+    /// The reason for which a row fails in a derived column.
+    fn reason(&self, name: &str, row: usize) -> Option<&String> {
+        self.failures.iter().find(|(column, _)| *column == name).and_then(|(_, failed)| failed.get(&row))
     }
 }
 
@@ -167,9 +232,19 @@ impl Expression {
         let mut tree = program.expression().clone();
         let mut typing = Typing::new(text, input, program.source_info());
         let kind = typing.check(&mut tree)?;
-        let columns = typing.used().map(|index| (input.columns[index].name.clone(), index)).collect();
-        let columnar = Columnar::compile(&tree, input).map(Arc::new);
-        Ok(Self { tree: Arc::new(tree), kind, columns, columnar })
+        let tensor = match kind {
+            Kind::Tensor(..) => typing.tensor(&mut tree)?,
+            _ => None,
+        };
+        let root = match tensor {
+            Some(source) => Root::Tensor(Arc::new(source)),
+            None => Root::Plain(Part::new(tree, &typing.extended)),
+        };
+        let mut columns: Vec<(String, usize)> =
+            typing.used().map(|index| (input.columns[index].name.clone(), index)).collect();
+        let behind = typing.derived.iter().enumerate();
+        columns.extend(behind.map(|(place, one)| (one.name.clone(), input.columns.len() + place)));
+        Ok(Self { root, kind, columns: columns.into(), derived: typing.derived.into() })
     }
 
     /// Type of the result; `None` for the expression `null`, which fits every column.
@@ -180,28 +255,26 @@ impl Expression {
     /// Returns the expression over the same `input` with its whole-number result turned into a float; an empty one
     /// stays empty.
     pub(crate) fn into_float(self, input: &StreamType) -> Self {
+        let Root::Plain(part) = &self.root else { return self };
         if self.kind != Kind::Int {
             return self;
         }
-        let mut tree = (*self.tree).clone();
+        let mut tree = (*part.tree).clone();
         super::typing::widen(&mut tree);
-        let columnar = Columnar::compile(&tree, input).map(Arc::new);
-        Self { tree: Arc::new(tree), kind: Kind::Float, columnar, ..self }
+        let mut extended = input.clone();
+        let derived = self.derived.iter().filter_map(|one| {
+            one.kind.column_type().map(|column_type| Column::new(one.name.clone(), column_type))
+        });
+        extended.columns.extend(derived);
+        Self { root: Root::Plain(Part::new(tree, &extended)), kind: Kind::Float, ..self }
     }
 
     /// Evaluates the expression for every row of a batch with metadata columns, into a column of the given type.
     pub(crate) fn evaluate(&self, batch: &RecordBatch, column_type: &ColumnType) -> Evaluated {
-        let Some(columnar) = &self.columnar else {
-            return self.evaluate_row_by_row(batch, column_type);
-        };
-        let (column, undecided) = columnar.evaluate(batch);
-        match undecided {
-            Some(undecided) => {
-                let decided =
-                    typed(&column).expect("expressions have values of the four types of their columns");
-                self.collect(batch, column_type, |row| !undecided.value(row), &decided)
-            }
-            None => Evaluated { column, failed: Vec::new() },
+        let table = Table::of(batch, &self.columns, &self.derived);
+        match &self.root {
+            Root::Plain(part) => part.evaluate(&table, column_type),
+            Root::Tensor(source) => source.evaluate(&table),
         }
     }
 
@@ -217,29 +290,64 @@ impl Expression {
         (holds, failed)
     }
 
-    /// Evaluates every row with the CEL interpreter; see [`Self::evaluate`].
+    /// Evaluates every row with the CEL interpreter, but for what is computed from tensors; see [`Self::evaluate`].
+    #[cfg(test)]
     pub(super) fn evaluate_row_by_row(&self, batch: &RecordBatch, column_type: &ColumnType) -> Evaluated {
-        self.collect(batch, column_type, |_| false, &Typed::Bool(&BooleanArray::new_null(0)))
+        let table = Table::of(batch, &self.columns, &self.derived);
+        match &self.root {
+            Root::Plain(part) => part.evaluate_row_by_row(&table, column_type),
+            Root::Tensor(source) => source.evaluate(&table),
+        }
+    }
+
+    /// Whether no row needs the interpreter, unless it fails.
+    #[cfg(test)]
+    pub(super) fn has_loops(&self) -> bool {
+        matches!(&self.root, Root::Tensor(_) | Root::Plain(Part { columnar: Some(_), .. }))
+    }
+}
+
+impl Part {
+    /// Takes a tree that has been typed over the columns of `input`, with derived ones behind them.
+    pub(super) fn new(tree: IdedExpr, input: &StreamType) -> Self {
+        let columnar = Columnar::compile(&tree, input).map(Arc::new);
+        Self { tree: Arc::new(tree), columnar }
+    }
+
+    /// Evaluates it for every row, into a column of the given type.
+    pub(super) fn evaluate(&self, table: &Table<'_>, column_type: &ColumnType) -> Evaluated {
+        let Some(columnar) = &self.columnar else {
+            return self.evaluate_row_by_row(table, column_type);
+        };
+        let (column, undecided) = columnar.evaluate(&table.batch);
+        match undecided {
+            Some(undecided) => {
+                let decided =
+                    typed(&column).expect("expressions have values of the four types of their columns");
+                self.collect(table, column_type, |row| !undecided.value(row), &decided)
+            }
+            None => Evaluated { column, failed: Vec::new() },
+        }
+    }
+
+    fn evaluate_row_by_row(&self, table: &Table<'_>, column_type: &ColumnType) -> Evaluated {
+        self.collect(table, column_type, |_| false, &Typed::Bool(&BooleanArray::new_null(0)))
     }
 
     /// Takes decided rows from `decided` and evaluates the others with the CEL interpreter.
     fn collect(
         &self,
-        batch: &RecordBatch,
+        table: &Table<'_>,
         column_type: &ColumnType,
         is_decided: impl Fn(usize) -> bool,
         decided: &Typed<'_>,
     ) -> Evaluated {
-        let row = Row {
-            columns: self
-                .columns
-                .iter()
-                .filter_map(|(name, index)| {
-                    Some((name.as_str(), typed(batch.column(METADATA_COLUMNS + index))?))
-                })
-                .collect(),
-            row: AtomicUsize::new(0),
-        };
+        let batch = &table.batch;
+        // A derived column that another one needs is there before the later ones.
+        let columns = table.columns.iter().filter_map(|(name, index)| {
+            Some((name.as_str(), typed(batch.columns().get(METADATA_COLUMNS + index)?)?))
+        });
+        let row = Row { columns: columns.collect(), row: AtomicUsize::new(0) };
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         context.set_variable_resolver(&row);
         let mut builder = ScalarBuilder::new(column_type, batch.num_rows());
@@ -261,7 +369,7 @@ impl Expression {
                 row.row.store(index, Ordering::Relaxed);
                 match cel::Value::resolve_val(&self.tree, &context) {
                     Ok(value) => cell(&value).and_then(|cell| append(&mut builder, cell)),
-                    Err(error) => Err(explain(&error, &row)),
+                    Err(error) => Err(explain(&error, &row, table)),
                 }
             };
             if let Err(why) = appended {
@@ -281,6 +389,8 @@ pub(crate) enum Cell<'a> {
     Int(i64),
     Float(f64),
     Text(&'a str),
+    /// The values of a tensor, see [`crate::columns::tensor`].
+    Tensor(&'a [u8]),
 }
 
 fn cell<'a>(value: &'a CowVal<'_, '_>) -> Result<Cell<'a>, String> {
@@ -300,10 +410,15 @@ fn cell<'a>(value: &'a CowVal<'_, '_>) -> Result<Cell<'a>, String> {
 }
 
 /// Describes the failure of one row, without CEL's internal names.
-fn explain(error: &cel::ExecutionError, row: &Row<'_>) -> String {
+fn explain(error: &cel::ExecutionError, row: &Row<'_>, table: &Table<'_>) -> String {
     use cel::ExecutionError as E;
     let index = row.row.load(Ordering::Relaxed);
-    let empty = row.columns.iter().find(|(_, column)| column.is_null(index));
+    if let E::UndeclaredReference(name) = error
+        && let Some(why) = table.reason(name, index)
+    {
+        return why.clone();
+    }
+    let empty = row.columns.iter().find(|(name, column)| column.is_null(index) && !is_derived(name));
     match (error, empty) {
         (E::DivisionByZero(_), _) => "division by zero".into(),
         (E::RemainderByZero(_), _) => "remainder of a division by zero".into(),
@@ -367,7 +482,8 @@ impl VariableResolver for Row<'_> {
         let (_, column) = self.columns.iter().find(|(name, _)| *name == variable)?;
         let row = self.row.load(Ordering::Relaxed);
         if column.is_null(row) {
-            return Some(CowVal::Borrowed(&NULL));
+            // An empty value of a derived column is a failure.
+            return if is_derived(variable) { None } else { Some(CowVal::Borrowed(&NULL)) };
         }
         Some(match column {
             Typed::Text(array) => CowVal::owned(CelString::from(array.value(row))),

@@ -10,6 +10,9 @@
 //!       count: {expression: "n + 1", type: float64} # or is said; int64 becomes float64 where asked for
 //!     keep: [sensor]                                # input columns that stay; default all
 //! ```
+//! An expression may also give a tensor: `best: top_k(scores, 3)`, `first: boxes[0]`. The type of such a column follows
+//! from the expression.
+//!
 //! New columns come after the kept ones; a new column with the name of a kept one takes its place. Rows for which an
 //! expression fails (division by zero, an empty value) become dead letters `expression_failed`. The language is
 //! described in [`super::expression`].
@@ -246,9 +249,14 @@ fn new_column(
                     ));
                 }
                 Some(found) if found != declared => {
+                    let is_tensor = matches!(found, ColumnType::Tensor { .. });
                     return Err(wrong(
                         format!("column `{name}` is declared {declared}, but `{text}` is {found}"),
-                        "convert with `int(x)`, `double(x)` or `string(x)`, or leave the type out",
+                        if is_tensor {
+                            "take one value, as in `max(t)` or `t[0]`, or leave the type out"
+                        } else {
+                            "convert with `int(x)`, `double(x)` or `string(x)`, or leave the type out"
+                        },
                     ));
                 }
                 _ => declared,

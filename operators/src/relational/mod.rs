@@ -21,6 +21,7 @@ pub mod map;
 mod panes;
 mod session_state;
 pub(crate) mod snapshot;
+mod tensors;
 mod text_length;
 mod typing;
 mod widening;

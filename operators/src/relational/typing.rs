@@ -1,6 +1,7 @@
 //! Static types of expressions. Every node gets a type from the columns below it, and whole numbers beside floats are
 //! turned into floats in the tree: CEL has no such conversions and would fail at run time.
 use super::expression::{ExpressionError, Mistake};
+use super::tensors::{self, Derived, Source};
 use super::{common_mistakes, float_order, text_length, widening};
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
@@ -8,7 +9,7 @@ use cel::common::types::CelDouble;
 use std::collections::BTreeSet;
 use std::fmt;
 use tidemill_spec::diagnostic::suggestion;
-use tidemill_spec::types::{ColumnType, StreamType};
+use tidemill_spec::types::{ColumnType, ElementType, StreamType};
 
 /// Type of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,7 @@ pub(crate) enum Kind {
     Text,
     Null,
     List(Box<Kind>),
+    Tensor(ElementType, Vec<usize>),
 }
 
 impl Kind {
@@ -28,6 +30,9 @@ impl Kind {
             Kind::Float => Some(ColumnType::Float64),
             Kind::Bool => Some(ColumnType::Bool),
             Kind::Text => Some(ColumnType::Text),
+            Kind::Tensor(element, shape) => {
+                Some(ColumnType::Tensor { element: *element, shape: shape.clone() })
+            }
             Kind::Null | Kind::List(_) => None,
         }
     }
@@ -46,6 +51,9 @@ impl fmt::Display for Kind {
             Kind::Text => f.write_str("text"),
             Kind::Null => f.write_str("null"),
             Kind::List(item) => write!(f, "list of {item}"),
+            Kind::Tensor(element, shape) => {
+                write!(f, "{}", ColumnType::Tensor { element: *element, shape: shape.clone() })
+            }
         }
     }
 }
@@ -106,9 +114,15 @@ enum Argument {
 /// Types the nodes of one expression.
 pub(crate) struct Typing<'a> {
     text: &'a str,
-    input: &'a StreamType,
+    pub(super) input: &'a StreamType,
     places: &'a SourceInfo,
     used: BTreeSet<usize>,
+    /// The tensors that are computed, by the numbers in their names.
+    pub(super) tensors: Vec<Source>,
+    /// What is computed from tensors, in this order.
+    pub(super) derived: Vec<Derived>,
+    /// The input with the derived columns behind it.
+    pub(super) extended: StreamType,
 }
 
 /// Position in an expression: the character if it is not the first, the line if there are several.
@@ -128,7 +142,15 @@ fn place(text: &str, start: usize) -> String {
 
 impl<'a> Typing<'a> {
     pub(crate) fn new(text: &'a str, input: &'a StreamType, places: &'a SourceInfo) -> Self {
-        Self { text, input, places, used: BTreeSet::new() }
+        Self {
+            text,
+            input,
+            places,
+            used: BTreeSet::new(),
+            tensors: Vec::new(),
+            derived: Vec::new(),
+            extended: input.clone(),
+        }
     }
 
     /// Positions of the columns that the expression reads.
@@ -136,7 +158,7 @@ impl<'a> Typing<'a> {
         self.used.iter().copied()
     }
 
-    fn wrong(&self, node: &IdedExpr, message: impl fmt::Display) -> ExpressionError {
+    pub(super) fn wrong(&self, node: &IdedExpr, message: impl fmt::Display) -> ExpressionError {
         let start = self.places.offset_for(node.id).map_or(0, |(start, _)| start as usize);
         ExpressionError::new(format!("{message} ({})", place(self.text, start)))
     }
@@ -152,6 +174,9 @@ impl<'a> Typing<'a> {
 
     /// Returns the type of a node; inserts conversions below it.
     pub(crate) fn check(&mut self, node: &mut IdedExpr) -> Result<Kind, ExpressionError> {
+        if let Some(Source { element, shape, .. }) = self.tensor(node)? {
+            return Ok(Kind::Tensor(element, shape));
+        }
         // The node is taken apart, but errors still name it by its id.
         let here = IdedExpr { id: node.id, expr: Expr::Unspecified };
         match &mut node.expr {
@@ -173,6 +198,10 @@ impl<'a> Typing<'a> {
                 let mut item: Option<Kind> = None;
                 for element in &mut list.elements {
                     let kind = self.check(element)?;
+                    if let Kind::Tensor(..) = kind {
+                        let error = self.wrong(&here, format!("a list has plain values, found {kind}"));
+                        return Err(self.advised(error, [element]));
+                    }
                     item = Some(match item {
                         None => kind,
                         Some(before) if before == kind => kind,
@@ -198,7 +227,24 @@ impl<'a> Typing<'a> {
         }
     }
 
+    /// Adds what to write in place of a tensor that is one of these operands.
+    fn advised<const N: usize>(
+        &mut self,
+        error: ExpressionError,
+        operands: [&mut IdedExpr; N],
+    ) -> ExpressionError {
+        for operand in operands {
+            if let Ok(Some(source)) = self.tensor(operand) {
+                return error.with_help(tensors::advice(&source, self.text));
+            }
+        }
+        error
+    }
+
     fn column(&mut self, here: &IdedExpr, name: &str) -> Result<Kind, ExpressionError> {
+        if let Some(derived) = self.derived.iter().find(|derived| derived.name == name) {
+            return Ok(derived.kind.clone());
+        }
         let Some(index) = self.input.index_of(name) else {
             let names = self.input.columns.iter().map(|c| c.name.as_str());
             let mut help = suggestion(name, names, "columns of the input");
@@ -216,9 +262,9 @@ impl<'a> Typing<'a> {
             ColumnType::Float64 => Kind::Float,
             ColumnType::Bool => Kind::Bool,
             other => {
-                return Err(self
-                    .wrong(here, format!("column `{name}` is of type {other}"))
-                    .with_help("expressions work on columns of type text, int64, float64 and bool"));
+                return Err(self.wrong(here, format!("column `{name}` is of type {other}")).with_help(
+                    "expressions work on columns of type text, int64, float64 and bool, and on tensors",
+                ));
             }
         };
         self.used.insert(index);
@@ -243,6 +289,10 @@ impl<'a> Typing<'a> {
                     return Err(self.wrong(here, format!("the condition of `?:` needs bool, found {kind}")));
                 }
                 let (a, b) = (self.check(yes)?, self.check(no)?);
+                if matches!(a, Kind::Tensor(..)) || matches!(b, Kind::Tensor(..)) {
+                    let error = self.wrong(here, format!("`?:` gives plain values, found {a} and {b}"));
+                    return Err(self.advised(error, [yes, no]));
+                }
                 match (a, b) {
                     (a, b) if a == b => Ok(a),
                     (Kind::Null, b) => Ok(b),
@@ -272,14 +322,15 @@ impl<'a> Typing<'a> {
             },
             (op::EQUALS | op::NOT_EQUALS, [a, b]) => {
                 let (ka, kb) = (self.check(a)?, self.check(b)?);
-                if ka == Kind::Null || kb == Kind::Null {
+                let is_tensor = matches!(ka, Kind::Tensor(..)) || matches!(kb, Kind::Tensor(..));
+                if !is_tensor && (ka == Kind::Null || kb == Kind::Null) {
                     return Ok(Kind::Bool);
                 }
                 self.meet(a, ka, b, kb).map(|_| Kind::Bool).map_err(|(ka, kb)| {
-                    self.wrong(
-                        here,
-                        format!("`{}` compares values of one type, found {ka} and {kb}", sign(&name)),
-                    )
+                    let message =
+                        format!("`{}` compares values of one type, found {ka} and {kb}", sign(&name));
+                    let error = self.wrong(here, message);
+                    self.advised(error, [a, b])
                 })
             }
             (op::LESS | op::LESS_EQUALS | op::GREATER | op::GREATER_EQUALS, [a, b]) => {
@@ -294,7 +345,8 @@ impl<'a> Typing<'a> {
                 let (ka, kb) = (self.check(a)?, self.check(b)?);
                 if !ka.is_number() || !kb.is_number() {
                     let message = format!("`{}` needs two numbers, found {ka} and {kb}", sign(&name));
-                    return Err(self.wrong(here, message));
+                    let error = self.wrong(here, message);
+                    return Err(self.advised(error, [a, b]));
                 }
                 self.meet(a, ka, b, kb).map_err(|_| self.wrong(here, "numbers needed"))
             }
@@ -320,7 +372,7 @@ impl<'a> Typing<'a> {
                 widen(b);
                 Ok(Kind::Float)
             }
-            (ka, kb) if ka == kb && !matches!(ka, Kind::List(_)) => Ok(ka),
+            (ka, kb) if ka == kb && !matches!(ka, Kind::List(_) | Kind::Tensor(..)) => Ok(ka),
             other => Err(other),
         }
     }
@@ -338,6 +390,9 @@ impl<'a> Typing<'a> {
         }
         let error =
             self.wrong(here, format!("`{}` needs two numbers or two texts, found {ka} and {kb}", sign(name)));
+        if matches!(ka, Kind::Tensor(..)) || matches!(kb, Kind::Tensor(..)) {
+            return Err(self.advised(error, [a, b]));
+        }
         let one_text = ka == Kind::Text || kb == Kind::Text;
         let number = |expression: &IdedExpr| {
             let Expr::Literal(LiteralValue::String(text)) = &expression.expr else { return false };
@@ -411,7 +466,14 @@ impl<'a> Typing<'a> {
         }
         let named: Vec<_> = FUNCTIONS.iter().filter(|(n, ..)| *n == name).collect();
         if named.is_empty() {
-            let names: BTreeSet<&str> = FUNCTIONS.iter().map(|(n, ..)| *n).chain(["math.abs"]).collect();
+            if let Some((_, form)) = tensors::FUNCTIONS.iter().find(|(function, _)| *function == name) {
+                return Err(self
+                    .wrong(here, format!("`{name}` cannot be called as `x.{name}()`"))
+                    .with_help(format!("write `{form}`")));
+            }
+            let of_tensors = tensors::FUNCTIONS.iter().map(|(function, _)| *function);
+            let names: BTreeSet<&str> =
+                FUNCTIONS.iter().map(|(n, ..)| *n).chain(["math.abs"]).chain(of_tensors).collect();
             let help =
                 common_mistakes::function(&name).unwrap_or_else(|| suggestion(&name, names, "functions"));
             return Err(self.wrong(here, format!("there is no function `{name}`")).with_help(help));
@@ -453,7 +515,8 @@ impl<'a> Typing<'a> {
                     Argument::Any if name == "string" => "a number, bool or text",
                     Argument::Any => "a number or text",
                 };
-                return Err(self.wrong(here, format!("`{name}` needs {wanted}, found {kind}")));
+                let error = self.wrong(here, format!("`{name}` needs {wanted}, found {kind}"));
+                return Err(self.advised(error, [argument]));
             }
             if *wanted == Argument::Float && kind == Kind::Int {
                 widen(argument);

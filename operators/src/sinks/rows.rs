@@ -295,6 +295,14 @@ fn value(batch: &RecordBatch, row: usize, written: &Written, out: &mut Vec<u8>) 
     Ok(())
 }
 
+/// A tensor as nested lists, as it is written.
+#[cfg(test)]
+pub(crate) fn tensor_text(column: &ArrayRef, row: usize, shape: &[usize]) -> String {
+    let mut out = Vec::new();
+    tensor(&column.as_fixed_size_list().value(row), shape, 0, &mut out);
+    String::from_utf8(out).expect("JSON is UTF-8")
+}
+
 /// Appends nested arrays of the tensor's shape; `start` is the first element of this part.
 fn tensor(elements: &dyn Array, shape: &[usize], start: usize, out: &mut Vec<u8>) {
     let Some((first, inner)) = shape.split_first() else {

@@ -1,12 +1,26 @@
 //! Parsing of column values from text.
+use super::table::Fields;
 use crate::relational::expression::Cell;
 use tidemill_spec::types::{Column, ColumnType};
 
 /// Reason and detail of a refused record or file.
 pub(super) type Refusal = (&'static str, String);
 
+/// Adds the value of a column: plain, or for a tensor a JSON list.
+pub(super) fn push_text(text: &str, column: &Column, fields: &mut Fields) -> Result<(), Refusal> {
+    if let ColumnType::Tensor { element, shape } = &column.column_type
+        && !text.trim().is_empty()
+    {
+        let pushed = fields.push_list(text.trim(), *element, shape);
+        return pushed
+            .map_err(|why| ("bad_value", format!("column `{}`: `{}` {why}", column.name, shorten(text))));
+    }
+    fields.push(from_text(text, column)?);
+    Ok(())
+}
+
 /// Parses a number, bool or text of a column's type.
-pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, Refusal> {
+fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, Refusal> {
     if column.column_type == ColumnType::Text {
         return Ok(Cell::Text(text));
     }

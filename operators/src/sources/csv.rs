@@ -9,6 +9,8 @@
 //!     event_time: at        # with time_unit: s | ms | us | ns (default ms); text with date, time and zone has none
 //!     out_of_order: 2s
 //! ```
+//! A column may be a tensor, as in [`super::jsonl`]; its field is a JSON list, `"[1, 2.5, 3]"`.
+//!
 //! The first line names the columns; declared columns are found by name, others are skipped. An empty field is an empty
 //! value (null), in a text column an empty text. A line without any character is no row; one of blanks is. Fields may be
 //! quoted and may then contain line breaks. Dead letters, each with its line: `invalid_utf8`, `wrong_columns` (more or
@@ -35,7 +37,7 @@
 //! assert_eq!((payload.num_rows(), times), (1, Some(vec![1_000_000])));
 //! assert_eq!(dead_letters[0].detail, "r.csv, line 3: column `at`: `oops` is not int64");
 //! ```
-use super::cells::{Refusal, from_text};
+use super::cells::{Refusal, push_text};
 use super::lines::{Lines, NextLine};
 use super::table::{self, Fields, Format, Options};
 use crate::api::BoundSource;
@@ -221,7 +223,7 @@ impl Format for CsvFormat {
             // Quotes are ASCII: parts of valid UTF-8 between them are valid.
             let text =
                 str::from_utf8(self.field(record, *place)).map_err(|e| ("invalid_utf8", e.to_string()))?;
-            fields.push(from_text(text, column)?);
+            push_text(text, column, fields)?;
         }
         Ok(())
     }
@@ -263,6 +265,21 @@ mod tests {
         );
         assert_eq!(boolean(batch.column(2)).unwrap().iter().collect::<Vec<_>>(), [Some(true), None]);
         assert_eq!(float64(batch.column(3)).unwrap().iter().collect::<Vec<_>>(), [Some(1000.0), None]);
+    }
+
+    #[test]
+    fn a_tensor_is_a_list_in_quotes() {
+        let content = b"n,s,v\n1,a,\"[1, 2.5]\"\n2,b,\n3,c,[7]\n4,d,\"[1,2,3]\"\n";
+        let (batches, dead) = read(content, "path: t.csv\ncolumns: {n: int64, v: 'tensor<float32>[2]'}");
+        let numbers = int64(batches[0].column(0)).unwrap().iter().flatten().collect::<Vec<_>>();
+        assert_eq!(numbers, [1, 2]);
+        assert_eq!(crate::sinks::rows::tensor_text(batches[0].column(1), 0, &[2]), "[1.0,2.5]");
+        assert!(arrow_array::Array::is_null(batches[0].column(1), 1));
+        assert_eq!(
+            dead[0].1.detail,
+            "t.csv, line 4: column `v`: `[7]` has 1 values, tensor<float32>[2] needs 2"
+        );
+        assert_eq!(dead.len(), 2);
     }
 
     /// Only a line without any character is no row.

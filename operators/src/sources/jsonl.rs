@@ -3,6 +3,10 @@
 //! ```yaml
 //! - {id: readings, kind: jsonl, options: {path: data/readings.jsonl, columns: {sensor: text, temperature: float64}}}
 //! ```
+//! A column may be a tensor, such as `"tensor<float32>[8]"` or `"tensor<int64>[2, 3]"` (in quotes within `{...}`): its
+//! field is a list of that shape, or of all values in order. Another length, another type or a null in the list is a
+//! `bad_value`.
+//!
 //! Declared columns are read from the fields of that name, others are skipped; `null` is an empty value. Options
 //! `event_time`, `time_unit`, `time_zone`, `out_of_order`, `max_jump`, `max_line` are those of [`super::csv`]. Dead
 //! letters, each with its line: `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (not a JSON object,
@@ -159,6 +163,11 @@ fn place_of(text: &str, error: &serde_json::Error) -> usize {
 fn of_json(value: &str, column_type: &ColumnType, fields: &mut Fields) -> Result<(), String> {
     let is_number = value.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     let text: String;
+    if let ColumnType::Tensor { element, shape } = column_type
+        && value != "null"
+    {
+        return fields.push_list(value, *element, shape);
+    }
     fields.push(match column_type {
         _ if value == "null" => Cell::Null,
         ColumnType::Int64 if is_number => Cell::Int(value.parse().map_err(|_| {
@@ -297,6 +306,59 @@ mod tests {
             ]
         );
         assert!(dead[0].1.detail.contains("line 4: field `n`: 1.5 is not int64"), "{}", dead[0].1.detail);
+    }
+
+    /// Tensors of every type come out as they went in: read, written by the sink's writer, and read again.
+    #[test]
+    fn lists_come_out_as_they_went_in() {
+        use crate::kind::{EndContext, InputPort};
+        use crate::sinks::rows::Rows;
+        use tidemill_spec::span::Span;
+        let types = "{a: 'tensor<float32>[2]', b: 'tensor<float16>[2]', c: 'tensor<float64>[2, 1]', d: 'tensor<int64>[2]', \
+            e: 'tensor<int32>[1]', f: 'tensor<int8>[1]', g: 'tensor<uint8>[2]', h: 'tensor<bool>[2]', i: 'tensor<text>[2]'}";
+        let line = "{\"a\":[0.1,-2.0],\"b\":[0.5,65504.0],\"c\":[[0.1],[1e300]],\"d\":[1,-9223372036854775808],\
+            \"e\":[-2147483648],\"f\":[-128],\"g\":[0,255],\"h\":[true,false],\"i\":[\"é\",\"a \\\"b\\\"\"]}\n";
+        let empty = "{\"a\":null,\"b\":null,\"c\":null,\"d\":null,\"e\":null,\"f\":null,\"g\":null,\"h\":null,\"i\":null}\n";
+        let content = format!("{line}{empty}{line}");
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.jsonl"), &content).unwrap();
+        let source = bind(&Jsonl, folder.path(), &format!("path: t.jsonl\ncolumns: {types}")).unwrap();
+        check_seeks(&source);
+        let (batches, dead) = drain(&source, 1000, usize::MAX);
+        assert!(dead.is_empty(), "{dead:?}");
+        let id = "out".into();
+        let port = InputPort { from: "in".into(), stream: source.output.clone(), span: Span::nowhere() };
+        let rows = Rows::choose(&EndContext::new(&id, folder.path()), &port, None, false).unwrap();
+        let mut out = Vec::new();
+        for batch in &batches {
+            rows.json(&crate::record::first_records(batch).unwrap(), &mut out).unwrap();
+        }
+        assert_eq!(String::from_utf8(out).unwrap().replace("1e+300", "1e300"), content);
+    }
+
+    #[test]
+    fn a_list_that_does_not_fit_is_a_dead_letter() {
+        let content =
+            "{\"v\": [1, 2]}\n{\"v\": [1, 2, 3]}\n{\"v\": [1, null]}\n{\"v\": 1}\n{\"v\": [[1], [2]]}\n";
+        assert_eq!(
+            details(content, "{v: 'tensor<float32>[2]'}"),
+            [
+                "t.jsonl, line 2: field `v`: [1, 2, 3] has more than 2 values, tensor<float32>[2] needs 2",
+                "t.jsonl, line 3: field `v`: [1, null] has an empty value (null) at position 1, a tensor has none",
+                "t.jsonl, line 4: field `v`: 1 is not tensor<float32>[2]",
+                "t.jsonl, line 5: field `v`: [[1], [2]] has lists in lists more than 1 deep",
+            ]
+        );
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.jsonl"), "").unwrap();
+        for (declared, message) in [
+            ("tensor<double>[2]", "`tensor<double>[2]` is not the type of a tensor"),
+            ("tensor<float32>[5000, 5000]", "has more than 16777216 values"),
+        ] {
+            let yaml = format!("path: t.jsonl\ncolumns: {{v: '{declared}'}}");
+            let error = crate::testing::only(bind(&Jsonl, folder.path(), &yaml).err().unwrap());
+            assert!(error.message.contains(message) && error.line() == Some(2), "{error}");
+        }
     }
 
     /// The details of the dead letters of lines with these columns.

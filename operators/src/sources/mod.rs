@@ -12,6 +12,7 @@ pub mod jsonl;
 mod jump;
 mod lines;
 pub mod objects;
+pub mod parquet;
 pub mod received;
 pub mod repeat;
 pub(crate) mod table;

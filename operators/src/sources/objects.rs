@@ -23,13 +23,13 @@ use tidemill_spec::value::Value;
 /// Returns the columns that the option `columns` declares.
 ///
 /// # Errors
-/// No columns, names that a column cannot have, and types other than int64, float64, text and bool.
+/// No columns, names that a column cannot have, and types other than int64, float64, text, bool and tensors.
 pub fn declared_columns(option: &Value) -> Result<Vec<Column>, Diagnostics> {
     table::declared_columns(option)
 }
 
 /// The type of the option `columns`, for its schema.
-pub type ColumnsOption = std::collections::BTreeMap<String, crate::columns::ScalarType>;
+pub type ColumnsOption = std::collections::BTreeMap<String, crate::columns::DeclaredType>;
 
 /// Reads objects.
 pub struct Objects {

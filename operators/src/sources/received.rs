@@ -8,7 +8,7 @@ use super::jsonl::JsonlFormat;
 pub use super::jump::MaxJump;
 use super::table::{self, Options};
 use crate::api::{BoundSource, Unread};
-pub use crate::columns::ScalarType;
+pub use crate::columns::DeclaredType;
 use crate::kind::EndContext;
 use std::fs::File;
 use std::io;

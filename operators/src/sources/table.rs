@@ -16,7 +16,7 @@ use crate::api::{
     BoundSource, DeadLetter, JournalledReading, MakeSource, OperatorError, Source, SourceInput,
     SourcePosition, SourceRead,
 };
-use crate::columns::{ScalarBuilder, ScalarType, declared_name};
+use crate::columns::{DeclaredType, ScalarBuilder, declared_name, tensor};
 use crate::kind::EndContext;
 use crate::record::{EventTime, payload_schema};
 use crate::relational::expression::Cell;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_journal::Journal;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::types::{Column, StreamType};
+use tidemill_spec::types::{Column, ElementType, StreamType};
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::value::{Node, Value};
 
@@ -42,15 +42,17 @@ const RECORD_SHOWN: usize = 240;
 /// The values of one record, before the whole record is known to be good.
 #[derive(Default)]
 pub(super) struct Fields {
-    /// Each value with the end of its text in `texts`, if it is one.
-    values: Vec<(Cell<'static>, usize)>,
+    /// Each value with the end of its text in `texts` or of its tensor in `tensors`, if it is one.
+    values: Vec<(Cell<'static>, usize, usize)>,
     texts: String,
+    tensors: Vec<u8>,
 }
 
 impl Fields {
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.values.clear();
         self.texts.clear();
+        self.tensors.clear();
     }
 
     pub(super) fn push(&mut self, value: Cell<'_>) {
@@ -63,31 +65,47 @@ impl Fields {
                 self.texts.push_str(text);
                 Cell::Text("")
             }
+            Cell::Tensor(bytes) => {
+                self.tensors.extend_from_slice(bytes);
+                Cell::Tensor(&[])
+            }
         };
-        self.values.push((kept, self.texts.len()));
+        self.values.push((kept, self.texts.len(), self.tensors.len()));
+    }
+
+    /// Adds a tensor that is written as a JSON list; an error is a message that follows the list.
+    pub(super) fn push_list(
+        &mut self,
+        json: &str,
+        element: ElementType,
+        shape: &[usize],
+    ) -> Result<(), String> {
+        tensor::read_list(json, element, shape, &mut self.tensors)?;
+        self.values.push((Cell::Tensor(&[]), self.texts.len(), self.tensors.len()));
+        Ok(())
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        self.texts.len() + self.values.len() * size_of::<(Cell<'static>, usize)>()
+        self.texts.len() + self.tensors.len() + self.values.len() * size_of::<(Cell<'static>, usize, usize)>()
     }
 
     /// Returns the value of a column.
-    fn get(&self, place: usize) -> Cell<'_> {
-        let start = if place == 0 { 0 } else { self.values[place - 1].1 };
+    pub(super) fn get(&self, place: usize) -> Cell<'_> {
+        let (text, list) = match place {
+            0 => (0, 0),
+            _ => (self.values[place - 1].1, self.values[place - 1].2),
+        };
         match self.values[place] {
-            (Cell::Text(_), end) => Cell::Text(&self.texts[start..end]),
-            (value, _) => value,
+            (Cell::Text(_), end, _) => Cell::Text(&self.texts[text..end]),
+            (Cell::Tensor(_), _, end) => Cell::Tensor(&self.tensors[list..end]),
+            (value, ..) => value,
         }
     }
 
     /// The values in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
-        let mut start = 0;
-        self.values.iter().map(move |(value, end)| {
-            let text = &self.texts[std::mem::replace(&mut start, *end)..*end];
-            if matches!(value, Cell::Text(_)) { Cell::Text(text) } else { *value }
-        })
+        (0..self.values.len()).map(|place| self.get(place))
     }
 }
 
@@ -111,6 +129,8 @@ struct Table {
     time: Option<EventTimes>,
     /// Microseconds.
     max_jump: Option<i64>,
+    /// Least bytes of memory of a row.
+    fixed_bytes: usize,
 }
 
 impl Table {
@@ -121,7 +141,8 @@ impl Table {
         let limit = options.max_line.0.clamp(1, LINE_LIMIT) as usize;
         let least = microseconds(options.out_of_order);
         let max_jump = options.max_jump.0.map(|span| microseconds(span).max(least));
-        Ok(Self { origin, columns, limit, quotes, time, max_jump })
+        let fixed_bytes = columns.iter().map(|column| tensor::fixed_bytes(&column.column_type)).sum();
+        Ok(Self { origin, columns, limit, quotes, time, max_jump, fixed_bytes })
     }
 
     /// Returns a copy that is read through a journal.
@@ -272,8 +293,8 @@ pub(crate) fn declared_columns(value: &Value) -> Result<Vec<Column>, Diagnostics
         if let Err(error) = declared_name(&entry.key) {
             errors.push(error);
         }
-        match entry.value.deserialize_into::<ScalarType>() {
-            Ok(scalar) => columns.push(Column::new(entry.key.value.clone(), scalar.into())),
+        match DeclaredType::of(&entry.value) {
+            Ok(declared) => columns.push(Column::new(entry.key.value.clone(), declared.0)),
             Err(found) => errors.append(found),
         }
     }
@@ -467,7 +488,8 @@ impl<F: Format> Source for Reader<F> {
             self.sizes.push(u32::try_from(self.lines.record().len() + 1).unwrap_or(u32::MAX));
             match parsed {
                 Ok(time) => {
-                    size += self.lines.record().len();
+                    // An empty tensor takes as much memory as any other.
+                    size += self.lines.record().len().max(table.fixed_bytes);
                     for (builder, cell) in builders.iter_mut().zip(self.fields.iter()) {
                         builder.append_cell(cell).map_err(|e| self.broken(&e))?;
                     }

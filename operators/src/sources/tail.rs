@@ -54,7 +54,7 @@ use super::jump::MaxJump;
 use super::lines::Lines;
 use super::table::{self, Fields, Format, growing};
 use crate::api::BoundSource;
-use crate::columns::ScalarType;
+use crate::columns::DeclaredType;
 use crate::kind::{EndContext, SourceKind};
 use crate::relational::expression::Cell;
 use schemars::JsonSchema;
@@ -95,8 +95,8 @@ struct TailOptions {
     /// Default: jsonl.
     #[serde(default)]
     format: TailFormat,
-    /// Columns to read, each with its type: int64, float64, text or bool. With `format: lines` one, of type text.
-    #[schemars(with = "BTreeMap<String, ScalarType>")]
+    /// Columns to read, each with its type: int64, float64, text, bool or a tensor such as "tensor<float32>[8]". With `format: lines` one, of type text.
+    #[schemars(with = "BTreeMap<String, DeclaredType>")]
     columns: Value,
     /// Column with the event time, of type int64 or float64, or of type text with times such as `2026-03-29T01:59:59Z`. Default: none;
     /// record number i has the time i milliseconds.

@@ -22,7 +22,7 @@
 use super::connections::{Connections, Side};
 use super::received::{self, LineOptions, MaxJump, TimeUnit};
 use crate::api::BoundSource;
-use crate::columns::ScalarType;
+use crate::columns::DeclaredType;
 use crate::kind::{EndContext, SourceKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -54,8 +54,8 @@ struct TcpOptions {
     /// state waits for this number again. Default: the source has no end.
     #[serde(default)]
     connections: Option<Located<u64>>,
-    /// Columns to read, each with its type: int64, float64, text or bool.
-    #[schemars(with = "BTreeMap<String, ScalarType>")]
+    /// Columns to read, each with its type: int64, float64, text, bool or a tensor such as "tensor<float32>[8]".
+    #[schemars(with = "BTreeMap<String, DeclaredType>")]
     columns: Value,
     /// Column with the event time, of type int64 or float64, or of type text with times such as `2026-03-29T01:59:59Z`. Default: none;
     /// record number i has the time i / `rate`, or i milliseconds without a rate.

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use tidemill_operators::api::BoundSource;
 use tidemill_operators::feeds::Feeds;
 use tidemill_operators::kind::{EndContext, SourceKind};
-use tidemill_operators::sources::received::{self, LineOptions, MaxJump, ScalarType, TimeUnit};
+use tidemill_operators::sources::received::{self, DeclaredType, LineOptions, MaxJump, TimeUnit};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::kinds::SourceFacts;
 use tidemill_spec::span::Located;
@@ -72,8 +72,8 @@ struct Options {
     /// Texts to send after each connection, such as subscriptions. Default: none.
     #[serde(default)]
     send: Vec<String>,
-    /// Columns to read, each with its type: int64, float64, text or bool.
-    #[schemars(with = "BTreeMap<String, ScalarType>")]
+    /// Columns to read, each with its type: int64, float64, text, bool or a tensor such as "tensor<float32>[8]".
+    #[schemars(with = "BTreeMap<String, DeclaredType>")]
     columns: Value,
     /// `{ca_file: PATH}` with the authorities to trust for `wss`. Default: those that the machine trusts.
     #[serde(default)]

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_link::transport::PathFigures;
+use tidemill_operators::measures::Measures;
 use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::workflow::WhenCut;
@@ -256,7 +257,8 @@ pub struct SinkReport {
     /// Milliseconds by which latency may be wrong, because records came from hosts with other clocks; none: one clock measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_plus_minus_ms: Option<f64>,
-    /// Share of exact matches in percent, where ground truth is given; of tracks, IDF1.
+    /// Share of exact matches in percent, where ground truth is given; of tracks IDF1, of scores the area under the ROC
+    /// curve, of boxes the mean average precision. Numbers have none.
     pub accuracy_percent: Option<f64>,
     /// Exact matches.
     pub correct: u64,
@@ -265,11 +267,14 @@ pub struct SinkReport {
     /// boxes, and 0 until then. Both are judged as a whole: it is 0 where the sink continues rows of another process.
     pub scored: u64,
     /// Number of independent samples with the same uncertainty as this share: as many as were scored, but for tracks,
-    /// which are scored by their boxes.
+    /// which are scored by their boxes; 0 if the uncertainty is not known.
     pub independent: u64,
     /// Of tracks that are judged: measures beside IDF1, once the sink is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracks: Option<TrackMeasures>,
+    /// Measures beside the share of right answers, once the sink is closed: of classes, numbers, scores or boxes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measures: Option<Measures>,
     /// Records whose key has no ground truth.
     pub without_truth: u64,
 }
@@ -572,6 +577,8 @@ fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
         // No lock: a sink that waits for its reader must not delay the report.
         let (correct, scored) =
             (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
+        let measures = metrics.measures.get().cloned();
+        let accuracy = measures.as_ref().and_then(Measures::percent);
         let committed = metrics.committed.load(Ordering::Relaxed);
         let arrivals = metrics.records.load(Ordering::Relaxed);
         let has_repeated = facts.restarts.load(Ordering::Relaxed) > 0;
@@ -587,11 +594,13 @@ fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
             latency: metrics.latency.summary(),
             arrival: metrics.arrival.summary(),
             latency_plus_minus_ms: plus_minus(id, facts, &hosts),
-            accuracy_percent: (scored > 0).then(|| correct as f64 * 100.0 / scored as f64),
+            accuracy_percent: accuracy
+                .or_else(|| (scored > 0).then(|| correct as f64 * 100.0 / scored as f64)),
             correct,
             scored,
             independent: metrics.independent.load(Ordering::Relaxed),
             tracks: metrics.tracks.get().copied(),
+            measures,
             without_truth: metrics.without_truth.load(Ordering::Relaxed),
         }
     });

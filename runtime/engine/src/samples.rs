@@ -369,6 +369,7 @@ mod tests {
         let truth = GroundTruth {
             tracks: None,
             texts: None,
+            measure: tidemill_operators::measures::Measure::Equal,
             key: "key".into(),
             prediction: "key".into(),
             answers: Arc::new(answers.collect()),

@@ -263,7 +263,7 @@ impl Workflow {
         );
     }
 
-    /// A warning only: the planner may know the accuracy from elsewhere.
+    /// Without ground truth a warning only: the planner may know the accuracy from elsewhere.
     fn check_accuracy(&self, found: &mut Diagnostics) {
         if let Some(accuracy) = &self.slo.accuracy
             && self.sinks.iter().all(|sink| sink.ground_truth.is_none())
@@ -279,6 +279,19 @@ impl Workflow {
                      prediction: COLUMN, truth: COLUMN}`",
                 ),
             );
+        }
+        let mut judged = self.sinks.iter().filter_map(|sink| Some((sink, sink.ground_truth.as_ref()?)));
+        if let Some(accuracy) = &self.slo.accuracy
+            && let Some((sink, _)) = judged.clone().next()
+            && judged.all(|(_, truth)| !truth.compare.has_accuracy())
+        {
+            let message = format!(
+                "an accuracy of {} is required, but sink `{}` measures an absolute error, which is no share",
+                accuracy.value, sink.id
+            );
+            let help =
+                "remove the level, or judge by a measure with an accuracy: all but `absolute_error` have one";
+            found.push(Diagnostic::error("E0213", message).at(accuracy.span.clone()).with_help(help));
         }
     }
 

@@ -240,7 +240,7 @@ fn shown(evaluated: &Evaluated) -> Vec<String> {
 fn compare(text: &str, rows: &RecordBatch) -> Result<(), TestCaseError> {
     let expression = Expression::compile(text, &input()).map_err(|e| TestCaseError::fail(e.to_string()))?;
     let Some(column_type) = expression.result() else { return Ok(()) };
-    prop_assert!(expression.columnar.is_some(), "{} has a loop for each part", text);
+    prop_assert!(expression.has_loops(), "{} has a loop for each part", text);
     let by_column = shown(&expression.evaluate(rows, &column_type));
     let by_row = shown(&expression.evaluate_row_by_row(rows, &column_type));
     prop_assert_eq!(by_column, by_row, "{}", text);
@@ -320,7 +320,7 @@ fn what_has_no_loop_is_evaluated_by_row() {
         ("t.replace('a', u)", false),
     ] {
         let expression = Expression::compile(text, &input()).unwrap();
-        assert_eq!(expression.columnar.is_some(), has_loops, "{text}");
+        assert_eq!(expression.has_loops(), has_loops, "{text}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Options of the sources of rows.
-use crate::columns::ScalarType;
+use crate::columns::DeclaredType;
 use crate::sources::event_time::TimeUnit;
 use crate::sources::input::Lasts;
 use crate::sources::jump::MaxJump;
@@ -23,8 +23,8 @@ pub(in crate::sources) struct Options {
     /// go. Default: decided by the file.
     #[serde(default)]
     pub(in crate::sources) stream: Option<Lasts>,
-    /// Columns to read, each with its type: int64, float64, text or bool.
-    #[schemars(with = "BTreeMap<String, ScalarType>")]
+    /// Columns to read, each with its type: int64, float64, text, bool or a tensor such as "tensor<float32>[8]".
+    #[schemars(with = "BTreeMap<String, DeclaredType>")]
     pub(in crate::sources) columns: Value,
     /// Column with the event time, of type int64 or float64, or of type text with times such as `2026-03-29T01:59:59Z`. Default: none;
     /// record number i has the time i / `rate`, or i milliseconds without a rate.

@@ -1,6 +1,7 @@
 //! A file of rows that is read at once and as a whole: every row must be good.
 use super::{Format, LINE_LIMIT, Reader, Table};
 use crate::columns::ScalarBuilder;
+use crate::columns::tensor::fixed_bytes;
 use crate::record::payload_schema;
 use crate::sources::csv::CsvFormat;
 use crate::sources::input::Origin;
@@ -99,6 +100,7 @@ pub(crate) fn read_whole(
         quotes: form == Form::Csv,
         time: None,
         max_jump: None,
+        fixed_bytes: columns.iter().map(|column| fixed_bytes(&column.column_type)).sum(),
     };
     match form {
         Form::Csv => read_with(&Arc::new(table), written, CsvFormat::new(), most),
@@ -123,7 +125,7 @@ fn read_with<F: Format>(
     while let Some((line, parsed)) = reader.next().map_err(failed)? {
         let wrong = |detail| WholeError::Row { name: name.clone(), line, detail };
         parsed.map_err(|(_, detail)| wrong(detail))?;
-        bytes += (reader.fields.bytes() + size_of_val(&line)) as u64;
+        bytes += (reader.fields.bytes().max(table.fixed_bytes) + size_of_val(&line)) as u64;
         if bytes > most.0 {
             return Err(WholeError::TooLarge { name, line, most });
         }

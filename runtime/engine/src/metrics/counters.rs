@@ -12,6 +12,7 @@ use crate::processor::ProcessorTime;
 use crate::taps::Tapped;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use tidemill_operators::measures::Measures;
 use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::publication::Publication;
 
@@ -194,6 +195,8 @@ counted! {
         independent: AtomicU64, last;
         /// Of tracks: measures beside IDF1, once the sink is closed.
         tracks: OnceLock<TrackMeasures>, last;
+        /// Measures beside the share of right answers, once the sink is closed.
+        measures: OnceLock<Measures>, last;
         /// Its rows are judged together: the results of two processes are not added.
         judged_whole: AtomicBool, any;
         /// Committed records whose key has no ground truth.

@@ -139,6 +139,10 @@ impl SinkCell {
             if let Some(measures) = self.score.track_measures() {
                 let _ = metrics.tracks.set(measures); // closed once
             }
+            // Without the rows of the process before they would be of a part.
+            if let Some(measures) = self.score.measures().filter(|_| !self.has_past) {
+                let _ = metrics.measures.set(measures);
+            }
             let now = now();
             metrics.latency.record_all(rows.times().map(|(intended, rows)| (now - intended, rows)));
         }
@@ -416,8 +420,9 @@ mod tests {
         ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, StringArray, UInt32Array, UInt64Array,
     };
     use std::collections::HashMap;
+    use tidemill_operators::measures::Measure;
     use tidemill_operators::record::{record_schema, source_id};
-    use tidemill_operators::text_truth::TextTruth;
+    use tidemill_operators::text_truth::{TextTruth, Unit};
     use tidemill_spec::types::{Column, ColumnType, StreamType};
 
     struct Nowhere;
@@ -464,7 +469,8 @@ mod tests {
             answers: Arc::default(),
             once: false,
             tracks: None,
-            texts: Some(Arc::new(TextTruth::new(&right, None).unwrap())),
+            texts: Some(Arc::new(TextTruth::new(&right, None, Unit::Characters).unwrap())),
+            measure: Measure::Equal,
         }
     }
 
