@@ -163,7 +163,7 @@ fn span(lists: &ArrayRef, rows: Range<usize>, shape: &[usize]) -> Result<(ArrayR
             lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize
         } else {
             let lists = lists.as_fixed_size_list();
-            lists.value_offset(row) as usize..lists.value_offset(row + 1) as usize
+            lists.value_offset_at(row)..lists.value_offset_at(row) + lists.value_length() as usize
         };
         if part.len() != *length {
             return Err(format!("has a list of length {} in place of {length}", part.len()));
