@@ -23,6 +23,11 @@ fn wav(samples: &[u8]) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// A length near this one whose lower byte is a letter.
+fn letters(length: usize) -> usize {
+    length & !0x80 | 1
+}
+
 /// Samples of which the place is seen.
 fn samples(from: usize, count: usize) -> Vec<u8> {
     (from..from + count).map(|at| (at * 7 % 101) as u8).collect()
@@ -122,8 +127,7 @@ proptest! {
     #[test]
     fn files_are_by_themselves(lengths in prop::collection::vec(100usize..600, 1..12), random: u64) {
         let sound = |(at, length): (usize, &usize)| {
-            // A length whose lower byte is a letter.
-            record(at as u64, at as i64 * 1000, "f", &wav(&samples(at, length & !0x80)))
+            record(at as u64, at as i64 * 1000, "f", &wav(&samples(at, letters(*length))))
         };
         let rows: Vec<Record> = lengths.iter().enumerate().map(sound).collect();
         let every = "{length: 125ms, every: 62500us, sample_rate: 1024}";
@@ -131,7 +135,7 @@ proptest! {
         let mut expected = Vec::new();
         let mut short = 0;
         for (at, length) in lengths.iter().enumerate() {
-            let length = length & !0x80;
+            let length = letters(*length);
             short += u64::from(length < 128);
             for index in 0.. {
                 if index * 64 + 128 > length {
@@ -191,7 +195,7 @@ fn times_between_windows_are_passed_over() {
     let rows = chunks("a", 0, &[50, 30, 100, 120, 100], 0);
     slices.apply(0, &records(&stream(), &rows), &mut output).unwrap();
     let found = windows(&output);
-    assert_eq!(found.len(), 4);
+    assert_eq!(found.len(), 3, "of 400 samples");
     for (index, (.., values)) in found.iter().enumerate() {
         assert_eq!(values, &samples(index * 128, 32).into_iter().map(value).collect::<Vec<_>>());
     }
