@@ -189,7 +189,7 @@ impl Running {
             windows.push(row as u32, index as u32, start, &heard.samples[at..at + setup.length]);
         }
         let used = count * setup.every;
-        heard.skip += used.saturating_sub(heard.samples.len());
+        heard.skip = heard.skip.saturating_add(used.saturating_sub(heard.samples.len()));
         heard.samples.drain(..used.min(heard.samples.len()));
     }
 
@@ -222,7 +222,7 @@ impl Running {
         if count == 0 {
             output.drop_rows("short", 1);
         }
-        let end = count.min(first.next + (most / setup.length).max(1));
+        let end = count.min(first.next.saturating_add((most / setup.length).max(1)));
         let mut windows = Windows::default();
         for index in first.next..end {
             let at = index * setup.every;
