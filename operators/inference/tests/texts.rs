@@ -14,7 +14,6 @@ use tidemill_inference::backend::registered;
 use tidemill_operators::api::{Instance, Output};
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
 use tidemill_operators::record::{record_schema, source_id};
-use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::span::Span;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::{Node, Value};
@@ -44,13 +43,14 @@ fn batch(texts: &[&str]) -> RecordBatch {
 }
 
 /// What the model of a manifest makes of texts.
-fn run(folder: &Path, manifest: &str, backend: &str, texts: &[&str]) -> Result<Output, Diagnostics> {
+fn run(folder: &Path, manifest: &str, backend: &str, texts: &[&str]) -> Result<Output, String> {
     let (id, variants) = ("model".into(), [manifest.into()]);
     let context =
         OperatorContext { variants: &variants, backend: Some(backend), ..OperatorContext::new(&id, folder) };
     let port = InputPort { from: "texts".into(), stream: stream(), span: Span::nowhere() };
-    let bound = MlKind::default().bind(&context, &[port], &Value::from(Node::Null))?;
-    let made = (bound.make)().unwrap_or_else(|error| panic!("{backend}: {error}"));
+    let bound = MlKind::default().bind(&context, &[port], &Value::from(Node::Null));
+    let bound = bound.map_err(|errors| errors.render(false))?;
+    let made = (bound.make)().map_err(|error| error.to_string())?;
     let Instance::Inference(mut instance) = made else { panic!("ml is inference") };
     let mut output = Output::default();
     instance.infer(&batch(texts), &mut output).unwrap();
@@ -99,14 +99,14 @@ fn a_text_that_is_too_long_is_a_dead_letter() {
 }
 
 #[test]
-fn a_tokenizer_that_cannot_be_read_is_an_error_of_the_manifest() {
+fn a_tokenizer_that_cannot_be_read_is_an_error_with_its_path() {
     let there = tempfile::tempdir().unwrap();
     for name in ["sentence.onnx", "sentence.yaml"] {
         std::fs::copy(folder().join(name), there.path().join(name)).unwrap();
     }
-    let errors = run(there.path(), "sentence.yaml", "rten", &["a"]).err().unwrap().render(false);
-    assert!(errors.contains("wordpiece.json") && errors.contains("sentence.yaml:"), "{errors}");
+    let error = run(there.path(), "sentence.yaml", "rten", &["a"]).err().unwrap();
+    assert!(error.contains("wordpiece.json") && error.contains("folder of the manifest"), "{error}");
     std::fs::write(there.path().join("wordpiece.json"), "[PAD]\n[UNK]\n").unwrap();
-    let errors = run(there.path(), "sentence.yaml", "rten", &["a"]).err().unwrap().render(false);
-    assert!(errors.contains("is not a tokenizer.json") && errors.contains("vocab.txt"), "{errors}");
+    let error = run(there.path(), "sentence.yaml", "rten", &["a"]).err().unwrap();
+    assert!(error.contains("is not a tokenizer.json") && error.contains("vocab.txt"), "{error}");
 }
