@@ -589,7 +589,7 @@ pub type MakeSink = Arc<dyn Fn() -> Result<Box<dyn Sink>, OperatorError> + Send 
 pub type MakeDurableSink = Arc<dyn Fn(Option<&[u8]>) -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
 
 /// Exact-match scoring of a sink's rows against ground truth.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GroundTruth {
     /// Column of the stream that identifies the record.
     pub key: String,

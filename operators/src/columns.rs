@@ -108,7 +108,7 @@ pub(crate) enum ScalarBuilder {
     Float64(Float64Builder),
     Text(StringBuilder),
     Bool(BooleanBuilder),
-    Tensor(TensorBuilder),
+    Tensor(Box<TensorBuilder>),
 }
 
 impl ScalarBuilder {
@@ -118,7 +118,9 @@ impl ScalarBuilder {
             ColumnType::Int64 => Self::Int64(Int64Builder::with_capacity(rows)),
             ColumnType::Float64 => Self::Float64(Float64Builder::with_capacity(rows)),
             ColumnType::Bool => Self::Bool(BooleanBuilder::with_capacity(rows)),
-            ColumnType::Tensor { element, shape } => Self::Tensor(TensorBuilder::new(*element, shape, rows)),
+            ColumnType::Tensor { element, shape } => {
+                Self::Tensor(Box::new(TensorBuilder::new(*element, shape, rows)))
+            }
             _ => Self::Text(StringBuilder::with_capacity(rows, rows * 16)),
         }
     }

@@ -17,6 +17,7 @@ pub mod record;
 pub mod registry;
 pub mod relational;
 pub mod sinks;
+pub mod sounds;
 pub mod sources;
 #[cfg(test)]
 mod testing;

@@ -72,6 +72,7 @@ impl Registry {
         let mut registry = Self::empty();
         registry.register_source(crate::sources::image_directory::ImageDirectory);
         registry.register_source(crate::sources::wav_directory::WavDirectory);
+        registry.register_source(crate::sources::file_directory::FileDirectory);
         registry.register_source(crate::sources::video::Video);
         registry.register_source(crate::sources::csv::Csv);
         registry.register_source(crate::sources::jsonl::Jsonl);
@@ -88,6 +89,7 @@ impl Registry {
         registry.register_operator(crate::vision::crop::Crop);
         registry.register_operator(crate::vision::track::Track);
         registry.register_operator(crate::vision::associate::Associate);
+        registry.register_operator(crate::sounds::slices::Slices);
         registry.register_sink(crate::sinks::jsonl::Jsonl);
         registry.register_sink(crate::sinks::csv::Csv);
         registry.register_sink(crate::sinks::parquet::Parquet);
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_summary_and_a_schema_without_unknown_keys() {
         let kinds = Registry::builtin().kinds();
-        assert_eq!(kinds.len(), 22);
+        assert_eq!(kinds.len(), 24);
         for kind in kinds {
             assert!(kind.summary.ends_with('.'), "{}", kind.kind);
             let schema = kind.options.as_value();

@@ -54,7 +54,7 @@ pub use constant::{Constant, ConstantValue};
 pub use decoder::{Cache, Decoder, Encoded, Mask, Tokenizer};
 pub use dimension::Dimension;
 pub use feature::{Feature, Missing};
-pub use picture::{Align, Filter};
+pub use picture::{Align, Filter, Round};
 pub use state::State;
 
 /// A model manifest.
@@ -254,8 +254,16 @@ pub enum Preprocess {
     FitHeight {
         /// Height in pixels.
         height: u32,
-        /// Width of the model's input in pixels.
-        width: u32,
+        /// Width of the model's input in pixels. Without it the width follows from the picture (`any` in `shape`), and
+        /// records are run one by one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        width: Option<u32>,
+        /// Least width without `width`; the rest of a narrower picture is 0 after all steps. Default: 1.
+        #[serde(default = "one")]
+        least: u32,
+        /// Whether a part of a pixel is one more, or is cut off. Default: up.
+        #[serde(default)]
+        round: Round,
         /// How pixels are averaged.
         #[serde(default)]
         filter: Filter,
@@ -369,8 +377,23 @@ pub enum Preprocess {
     Characters {
         /// All known characters in order.
         alphabet: String,
-        /// Length of the result; shorter texts are padded, longer ones truncated.
-        length: u32,
+        /// Length of the result; shorter texts are padded, longer ones truncated. Without it texts keep their length (`any`
+        /// in `shape`), and those of a batch are padded to the longest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        length: Option<u32>,
+        /// Number of the first character of the alphabet. Default: 1.
+        #[serde(default = "one")]
+        first: u32,
+        /// Number of padding. Default: 0.
+        #[serde(default)]
+        padding: u32,
+        /// Number of characters that are not in the alphabet. Default: they are left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unknown: Option<u32>,
+        /// Whether each character becomes a vector with a 1 at its position in the alphabet; others are all 0, and `first`,
+        /// `padding` and `unknown` do not matter. Default: false.
+        #[serde(default)]
+        one_hot: bool,
     },
     /// Text: numbers of tokens, by a `tokenizer.json` of Hugging Face's tokenizers. Several inputs of a model may read the
     /// same column, each with another result; the text is split once.
@@ -414,6 +437,10 @@ pub enum TokenValues {
     Mask,
     /// The number of the part of a text that it belongs to.
     Types,
+}
+
+fn one() -> u32 {
+    1
 }
 
 fn most_tokens() -> u32 {
@@ -460,6 +487,17 @@ pub enum OutputType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Postprocess {
+    /// The mean over the first dimension, such as the tokens of a text: the first step.
+    MeanPool {
+        /// Input of the model that is 0 at places that do not count, such as `attention_mask`. Default: all count.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mask: Option<Located<String>>,
+    },
+    /// One place of the first dimension, such as the first token of a text or one of the scores: the first step.
+    Pick {
+        /// The place, from 0 on; -1 is the last.
+        at: i32,
+    },
     /// Probabilities over the last dimension.
     Softmax {},
     /// Divide by the Euclidean length.
@@ -475,7 +513,7 @@ pub enum Postprocess {
         /// Labels in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         labels: Vec<String>,
-        /// File with a label in each line, relative to the manifest, instead of `labels`.
+        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_file: Option<Located<String>>,
         /// Name of an entry in the metadata of the model file, instead of `labels`: a label in each line, or a dictionary
@@ -493,14 +531,14 @@ pub enum Postprocess {
         /// Labels in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         labels: Vec<String>,
-        /// File with a label in each line, relative to the manifest, instead of `labels`.
+        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_file: Option<Located<String>>,
         /// Name of an entry in the metadata of the model file, instead of `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_metadata: Option<String>,
     },
-    /// Greedy CTC decoding: text.
+    /// Greedy CTC decoding: text. Of scores `[steps, classes]`, or of the best classes `[steps]`.
     CtcDecode {
         /// All characters in order, or those after the characters of `alphabet_metadata`.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -508,6 +546,14 @@ pub enum Postprocess {
         /// Name of an entry in the metadata of the model file that contains the characters, one per line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         alphabet_metadata: Option<String>,
+        /// File with the text of one class in each line, relative to the manifest, instead of `alphabet`. The blank has no
+        /// line, or one that is never used if there are as many lines as classes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        alphabet_file: Option<Located<String>>,
+        /// Texts of the classes in `alphabet_file`; not to be written.
+        #[serde(skip)]
+        #[schemars(skip)]
+        classes: Vec<String>,
         /// Index of the blank.
         blank: u32,
     },

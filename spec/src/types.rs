@@ -88,10 +88,10 @@ impl fmt::Display for ElementType {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
-    /// An image: JPEG or PNG, decoded where it is used, so that links carry the small form; or binary PPM, which is not
-    /// compressed, as frames of videos are.
+    /// An image: JPEG, PNG, WebP, TIFF, BMP or GIF, decoded where it is used, so that links carry the small form; or binary
+    /// PPM, which is not compressed, as frames of videos are.
     Image,
-    /// An encoded sound (WAV bytes).
+    /// An encoded sound: WAV, FLAC, Ogg Vorbis or MP3.
     Audio,
     /// Bytes in any other form, such as those of a whole file.
     Bytes,

@@ -28,6 +28,9 @@ pub(crate) fn filled_in(
         for step in &mut output.postprocess {
             let span = step.span.clone();
             let filled = match &mut step.value {
+                Postprocess::CtcDecode { alphabet_file: Some(file), classes, .. } => {
+                    lines_of(file, folder).map(|all| *classes = all)
+                }
                 Postprocess::CtcDecode { alphabet, alphabet_metadata: Some(key), .. } => {
                     characters(key, facts).map(|all| alphabet.insert_str(0, &all))
                 }
@@ -63,6 +66,10 @@ fn lines_of(file: &Located<String>, folder: &Path) -> Result<Vec<String>, String
         return Err(failed(format!("it has {size} bytes, at most {MOST_BYTES} are possible")));
     }
     let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+    if Path::new(&file.value).extension().is_some_and(|ending| ending == "json") {
+        return serde_json::from_str(&text)
+            .map_err(|error| failed(format!("it is no JSON list of texts: {error}")));
+    }
     Ok(lines(&text).map(str::to_owned).collect())
 }
 

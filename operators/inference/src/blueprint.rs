@@ -332,6 +332,12 @@ impl Blueprint {
     }
 }
 
+/// Whether the first step makes one vector of the places of each record.
+pub(crate) fn pools(output: &ModelOutput) -> bool {
+    let first = output.postprocess.first().map(|step| &step.value);
+    matches!(first, Some(Postprocess::MeanPool { .. } | Postprocess::Pick { .. }))
+}
+
 /// Names of the outputs that the head of this output reads beside it.
 fn names_beside(output: &ModelOutput) -> impl Iterator<Item = &Located<String>> {
     output.postprocess.iter().flat_map(|step| match &step.value {
@@ -349,7 +355,9 @@ fn is_for_one(manifest: &Manifest, facts: &ModelFacts) -> bool {
         matches!(size, Some(Dimension::Fixed(_)))
     };
     let is_open = |input: &ModelInput| {
-        let joins = |step: &Located<Preprocess>| matches!(step.value, Preprocess::Tokenize { .. });
+        let joins = |step: &Located<Preprocess>| {
+            matches!(step.value, Preprocess::Tokenize { .. } | Preprocess::Characters { .. })
+        };
         input.shape.contains(&manifest::Dimension::Any) && !input.preprocess.iter().any(joins)
     };
     let states = manifest.repeat.iter().flat_map(|repeat| &repeat.states);
@@ -362,7 +370,7 @@ fn is_for_one(manifest: &Manifest, facts: &ModelFacts) -> bool {
         || manifest.states.iter().any(|state| is_fixed(&state.input, &state.shape))
         || manifest.outputs.iter().any(|output| {
             manifest::Dimension::batch_axis(&output.shape).is_none()
-                || output.shape.contains(&manifest::Dimension::Any)
+                || output.shape.contains(&manifest::Dimension::Any) && !pools(output)
         })
         || states.into_iter().any(is_fixed_state)
 }
@@ -431,6 +439,11 @@ impl<'a> Comparison<'a> {
                 &output.shape.span,
             );
             self.errors.extend(wrong_output_steps(output));
+            for step in &output.postprocess {
+                if let Postprocess::MeanPool { mask: Some(mask) } = &step.value {
+                    self.port(Role::Input, mask, &mask.span);
+                }
+            }
             rows.1.push(row);
         }
         rows
@@ -446,7 +459,15 @@ impl<'a> Comparison<'a> {
         shape_span: &Span,
     ) {
         let Some((_, port)) = self.port(role, name, name_span) else { return };
-        if !fits(element, shape, port) {
+        // Exporters that leave sizes open may write another rank than a run gives: the trial decides.
+        let is_free = |side: &Dimension| matches!(side, Dimension::Free(_));
+        let is_vague = role == Role::Output
+            && port.element == PortElement::Known(element)
+            && port
+                .shape
+                .as_ref()
+                .is_some_and(|found| found.len() != shape.len() && found.iter().any(is_free));
+        if !is_vague && !fits(element, shape, port) {
             let dimensions: Vec<String> = shape.iter().map(ToString::to_string).collect();
             self.errors.push(ModelError::PortType {
                 role,
@@ -689,7 +710,11 @@ fn wrong_output_steps(output: &ModelOutput) -> Option<ModelError> {
 /// Returns whether a step reads metadata of the model file.
 fn reads_metadata(output: &ModelOutput) -> bool {
     let reads = |step: &Located<Postprocess>| {
-        matches!(step.value, Postprocess::CtcDecode { alphabet_metadata: Some(_), .. })
+        matches!(
+            step.value,
+            Postprocess::CtcDecode { alphabet_metadata: Some(_), .. }
+                | Postprocess::CtcDecode { alphabet_file: Some(_), .. }
+        )
     };
     output.postprocess.iter().any(reads)
 }

@@ -6,6 +6,7 @@ use crate::error::{ModelError, Role};
 use crate::frame::Frame;
 use crate::location;
 use crate::output_steps::Beside;
+use crate::postprocess::pool;
 use crate::prepared::{PreparedRow, PreparedRows};
 use crate::preprocess::Rejected;
 use crate::sequence::greedy::{self, Greedy};
@@ -14,7 +15,7 @@ use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_spec::manifest::{Dimension, Initial, InputType, ModelInput};
+use tidemill_spec::manifest::{Dimension, Initial, InputType, ModelInput, Postprocess};
 use tidemill_spec::span::Span;
 use tidemill_spec::types::ElementType;
 
@@ -397,8 +398,11 @@ impl Model {
         let after = after.into_iter().enumerate();
         let after = after.map(|(at, tensor)| self.state(at, tensor, rows)).collect::<Result<Vec<_>, _>>()?;
         let outputs = tensors.into_iter().enumerate();
-        let tensors =
-            outputs.map(|(at, tensor)| self.output(at, tensor, rows)).collect::<Result<Vec<_>, _>>()?;
+        let tensors = outputs.map(|(at, tensor)| {
+            let tensor = self.output(at, tensor, rows)?;
+            self.pooled(at, tensor, inputs)
+        });
+        let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
         let beside = beside
             .into_iter()
             .map(|tensor| {
@@ -417,6 +421,25 @@ impl Model {
             .collect::<Result<Vec<_>, _>>()?;
         self.check_heads(&tensors, &beside)?;
         Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, frames, others: Vec::new() })
+    }
+
+    /// Makes one vector of the places of each record, if the first step of the output says so. `inputs`: those of the file.
+    fn pooled(&self, at: usize, tensor: Tensor, inputs: &[Tensor]) -> Result<Tensor, BackendError> {
+        let output = &self.blueprint.manifest.outputs[at];
+        let failed = |reason: &str| self.failed(format!("output `{}`: {reason}", output.name));
+        match output.postprocess.first().map(|step| &step.value) {
+            Some(Postprocess::MeanPool { mask }) => {
+                let facts = &self.blueprint.facts.inputs;
+                let mask = mask
+                    .as_ref()
+                    .and_then(|mask| inputs.get(facts.iter().position(|port| port.name == mask.as_str())?));
+                pool::mean(tensor, mask).ok_or_else(|| failed("the mask has another length"))
+            }
+            Some(Postprocess::Pick { at }) => {
+                pool::pick(tensor, *at).ok_or_else(|| failed("it has no such place"))
+            }
+            _ => Ok(tensor),
+        }
     }
 
     /// Brings the records of a state after them to its first dimension.

@@ -1,4 +1,5 @@
 //! The steps of a manifest after a model, checked against the declared shapes and made ready to run.
+use crate::blueprint;
 use crate::frame::Frame;
 use crate::postprocess::boxes::{BOX_NUMBERS, BoxDecoder, outputs_beside};
 use crate::postprocess::ctc::CtcDecoder;
@@ -73,6 +74,7 @@ enum Last {
     Max,
     TopK { k: usize, give: TopValues, labels: Vec<String> },
     Ctc(CtcDecoder),
+    CtcOfClasses(CtcDecoder),
     Boxes(Box<BoxDecoder>),
     TextBoxes(TextBoxDecoder),
 }
@@ -178,25 +180,43 @@ impl OutputSteps {
                     let (give, labels) = (top_values(&step.value), labels.clone());
                     last = Some(Last::TopK { k, give, labels });
                 }
-                Postprocess::CtcDecode { alphabet, blank, .. } => {
-                    let decoder = CtcDecoder::new(alphabet, *blank as usize, classes);
+                Postprocess::CtcDecode { alphabet, blank, classes: texts, .. } if row.len() == 1 => {
+                    let decoder = CtcDecoder::of_classes(&ctc_texts(alphabet, texts), *blank as usize);
+                    let Some(decoder) = decoder else {
+                        return wrong(format!("the blank {blank} is none of the classes"));
+                    };
+                    last = Some(Last::CtcOfClasses(decoder));
+                }
+                Postprocess::MeanPool { .. } | Postprocess::Pick { .. }
+                    if vectors.is_empty() && !row.is_empty() =>
+                {
+                    row.remove(0);
+                }
+                Postprocess::MeanPool { .. } | Postprocess::Pick { .. } => {
+                    return wrong(format!(
+                        "mean_pool and pick are the first step and read rows of vectors, but the shape is {row:?}"
+                    ));
+                }
+                Postprocess::CtcDecode { alphabet, blank, classes: texts, .. } => {
+                    let texts = ctc_texts(alphabet, texts);
+                    let decoder = CtcDecoder::new(&texts, *blank as usize, classes);
                     let Some(decoder) = decoder.filter(|_| row.len() == 2) else {
                         return wrong(format!(
                             "ctc_decode of {} characters and blank {blank} reads [steps, characters + 1] \
                              values, but the shape is {row:?}",
-                            alphabet.chars().count()
+                            texts.len()
                         ));
                     };
                     last = Some(Last::Ctc(decoder));
                 }
             }
         }
-        if matches!(last, Some(Last::Label(_) | Last::Ctc(_) | Last::Position)) {
+        if matches!(last, Some(Last::Label(_) | Last::Ctc(_) | Last::CtcOfClasses(_) | Last::Position)) {
             // They keep the order of scores, but would turn an infinite one into NaN.
             vectors.retain(|step| matches!(step, VectorStep::Transpose));
         }
         let given = match &last {
-            Some(Last::Label(_) | Last::Ctc(_)) => OutputType::Text,
+            Some(Last::Label(_) | Last::Ctc(_) | Last::CtcOfClasses(_)) => OutputType::Text,
             Some(Last::Position) => OutputType::Int64,
             Some(Last::Max) => OutputType::Float64,
             Some(_) => OutputType::Tensor,
@@ -222,6 +242,7 @@ impl OutputSteps {
             OutputType::Tensor => Last::Tensor,
             scalar => Last::Scalar(scalar),
         };
+        let shape = if blueprint::pools(output) { &shape[1..] } else { shape };
         Ok(Self { shape: shape.to_vec(), vectors, last: last.unwrap_or(scalar) })
     }
 
@@ -239,7 +260,12 @@ impl OutputSteps {
     pub fn is_undecided(&self, data: &TensorData) -> bool {
         let chooses = matches!(
             self.last,
-            Last::Label(_) | Last::Position | Last::Max | Last::TopK { .. } | Last::Ctc(_)
+            Last::Label(_)
+                | Last::Position
+                | Last::Max
+                | Last::TopK { .. }
+                | Last::Ctc(_)
+                | Last::CtcOfClasses(_)
         );
         chooses
             && match data {
@@ -259,7 +285,7 @@ impl OutputSteps {
             OutputType::Bool => return ColumnType::Bool,
             OutputType::Tensor => {}
         }
-        let mut shape = shape.to_vec();
+        let mut shape = if blueprint::pools(output) { shape[1..].to_vec() } else { shape.to_vec() };
         let mut element = output.dtype;
         for step in &output.postprocess {
             match &step.value {
@@ -362,6 +388,9 @@ impl OutputSteps {
                 })
             }
             Last::Ctc(decoder) => OutputColumn::Text(rows.map(|row| decoder.decode(row)).collect()),
+            Last::CtcOfClasses(decoder) => {
+                OutputColumn::Text(rows.map(|row| decoder.decode_classes(row)).collect())
+            }
             Last::TextBoxes(decoder) => {
                 let boxes = rows.enumerate().flat_map(|(row, values)| {
                     let frame = beside.frames.get(row).copied().unwrap_or_default();
@@ -408,6 +437,14 @@ impl OutputSteps {
             boxes.extend(decoder.decode(&all, frame));
         }
         boxes
+    }
+}
+
+/// Texts of the classes of `ctc_decode`: those of a file, else the characters.
+fn ctc_texts(alphabet: &str, classes: &[String]) -> Vec<String> {
+    match classes {
+        [] => alphabet.chars().map(String::from).collect(),
+        classes => classes.to_vec(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The steps of a manifest before a model, checked against the declared shapes and made ready to run.
 use crate::frame::Frame;
-use crate::preprocess::characters::Characters;
+use crate::preprocess::characters::{Characters, Settings};
 use crate::preprocess::ends::Ends;
 use crate::preprocess::features::{FeatureCell, Features};
 use crate::preprocess::picture::PictureSteps;
@@ -136,7 +136,11 @@ impl InputSteps {
     /// Value with which shorter rows of a batch are filled, and whether it comes before them; `None` if rows of other
     /// lengths cannot be joined.
     pub(crate) fn filling(&self) -> Option<(f64, bool)> {
-        let InputKind::Tokens(steps) = &self.kind else { return None };
+        let steps = match &self.kind {
+            InputKind::Tokens(steps) => steps,
+            InputKind::Characters(characters) => return Some((f64::from(characters.padding()), false)),
+            _ => return None,
+        };
         let tokenizer = steps.tokenizer.as_ref()?;
         let value = match steps.give {
             TokenValues::Ids => tokenizer.pad_id(),
@@ -200,8 +204,9 @@ impl InputSteps {
             (InputKind::Ends(ends), Cell::Bytes(bytes), values) => {
                 ends.append(bytes, |value| values.push(f64::from(value)));
             }
-            (InputKind::Characters(characters), Cell::Text(text), TensorData::Int64(values)) => {
-                characters.append(text, values);
+            (InputKind::Characters(characters), Cell::Text(text), values) => {
+                let width = self.shape.last().copied().unwrap_or(1);
+                characters.append(text, width, |number| values.push(number));
             }
             (InputKind::Text, Cell::Text(text), TensorData::Text(values)) => values.push(text.to_owned()),
             (InputKind::Tokens(steps), Cell::Text(text), values) => steps.append(text, values)?,
@@ -322,14 +327,35 @@ fn text_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsErr
         }
     };
     match step {
-        Preprocess::Characters { alphabet, length } => {
-            if input.dtype != ElementType::Int64 {
-                return wrong(format!("characters become int64 values, but the input is {}", input.dtype));
+        Preprocess::Characters { alphabet, length, first, padding, unknown, one_hot } => {
+            if !matches!(input.dtype, ElementType::Int64 | ElementType::Int32 | ElementType::Float32) {
+                return wrong(format!(
+                    "characters become int64, int32 or float32 values, but the input is {}",
+                    input.dtype
+                ));
             }
-            if shape != [*length as usize] {
-                return wrong(format!("characters become [{length}] values, but the shape is {shape:?}"));
+            let classes = alphabet.chars().count();
+            let row = Dimension::row(&input.shape);
+            let row: &[Dimension] = match row.as_slice() {
+                [Dimension::Fixed(1), inner @ ..] if inner.len() > usize::from(*one_hot) => inner,
+                row => row,
+            };
+            let (places, fits) = match row {
+                [places] => (places, !one_hot),
+                [places, Dimension::Fixed(width)] => (places, *one_hot && *width as usize == classes),
+                _ => (&Dimension::Batch, false),
+            };
+            if !fits || *places != length.map_or(Dimension::Any, Dimension::Fixed) {
+                let length = length.map_or_else(|| "any".to_owned(), |length| length.to_string());
+                let vector = if *one_hot { format!(", {classes}") } else { String::new() };
+                return wrong(format!(
+                    "characters become [batch, {length}{vector}] values, but the shape differs"
+                ));
             }
-            Ok(InputKind::Characters(Characters::new(alphabet, *length as usize)))
+            let length = length.map(|length| length as usize);
+            let (first, padding, unknown, one_hot) = (*first, *padding, *unknown, *one_hot);
+            let settings = Settings { length, first, padding, unknown, one_hot };
+            Ok(InputKind::Characters(Characters::new(alphabet, settings)))
         }
         Preprocess::Tokenize { file, give, length, most, special } => {
             if !matches!(input.dtype, ElementType::Int64 | ElementType::Int32) {

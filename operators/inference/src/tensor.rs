@@ -8,6 +8,7 @@
 //! ```
 use half::f16;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use tidemill_spec::types::ElementType;
 
 /// The values of a tensor, last dimension fastest.
@@ -176,6 +177,28 @@ impl TensorData {
             TensorData::Uint8(values) => floats(values, f32::from),
             TensorData::Bool(values) => floats(values, |value| f32::from(u8::from(value))),
             same @ (TensorData::Float32(_) | TensorData::Text(_)) => same,
+        }
+    }
+
+    /// The values as 64-bit floats. Texts become numbers that differ if they differ, to be compared only.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match self {
+            TensorData::Float32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+            TensorData::Float16(values) => values.iter().map(|value| value.to_f64()).collect(),
+            TensorData::Float64(values) => values.clone(),
+            TensorData::Int64(values) => values.iter().map(|value| *value as f64).collect(),
+            TensorData::Int32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+            TensorData::Int8(values) => values.iter().map(|value| f64::from(*value)).collect(),
+            TensorData::Uint8(values) => values.iter().map(|value| f64::from(*value)).collect(),
+            TensorData::Bool(values) => values.iter().map(|value| f64::from(u8::from(*value))).collect(),
+            TensorData::Text(values) => {
+                let number = |text: &String| {
+                    let mut hasher = DefaultHasher::new();
+                    text.hash(&mut hasher);
+                    hasher.finish() as f64
+                };
+                values.iter().map(number).collect()
+            }
         }
     }
 

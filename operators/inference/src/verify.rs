@@ -5,8 +5,7 @@ use crate::error::ModelError;
 use crate::facts::ModelFacts;
 use crate::model::{Model, RawOutputs};
 use crate::prepared::PreparedRow;
-use crate::tensor::{Tensor, TensorData};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use crate::tensor::TensorData;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_spec::types::{ElementType, StreamType};
@@ -115,7 +114,7 @@ fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Op
     let outputs = &model.blueprint().manifest.outputs;
     outputs.iter().zip(a.tensors.iter().zip(&b.tensors)).find_map(|(output, (a, b))| {
         let whole = !a.data().element().is_float();
-        let (a, b) = (values(a), values(b));
+        let (a, b) = (a.data().to_f64(), b.data().to_f64());
         let largest =
             a.iter().filter(|value| value.is_finite()).fold(1f64, |most, value| most.max(value.abs()));
         let tolerance = if whole && allowed < TOLERANCE_OF_8_BITS { 0.0 } else { allowed * largest };
@@ -130,28 +129,6 @@ fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Op
             .fold(0f64, |most, far| if far > most || far.is_nan() { far } else { most });
         (most.is_nan() || most > tolerance).then(|| (output.name.to_string(), most, tolerance))
     })
-}
-
-/// The values as numbers; texts that differ have different ones.
-fn values(tensor: &Tensor) -> Vec<f64> {
-    match tensor.data() {
-        TensorData::Float32(values) => values.iter().map(|value| f64::from(*value)).collect(),
-        TensorData::Float16(values) => values.iter().map(|value| value.to_f64()).collect(),
-        TensorData::Float64(values) => values.clone(),
-        TensorData::Int64(values) => values.iter().map(|value| *value as f64).collect(),
-        TensorData::Int32(values) => values.iter().map(|value| f64::from(*value)).collect(),
-        TensorData::Int8(values) => values.iter().map(|value| f64::from(*value)).collect(),
-        TensorData::Uint8(values) => values.iter().map(|value| f64::from(*value)).collect(),
-        TensorData::Bool(values) => values.iter().map(|value| f64::from(u8::from(*value))).collect(),
-        TensorData::Text(values) => {
-            let number = |text: &String| {
-                let mut hasher = DefaultHasher::new();
-                text.hash(&mut hasher);
-                hasher.finish() as f64
-            };
-            values.iter().map(number).collect()
-        }
-    }
 }
 
 /// A generated record of these lengths, deterministic by seed.

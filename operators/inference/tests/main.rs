@@ -10,6 +10,7 @@ mod ml_operator;
 mod onnx;
 mod onnx_operators;
 mod sequence;
+mod shapes;
 mod shipped_models;
 mod shipped_vehicle_models;
 mod tables;

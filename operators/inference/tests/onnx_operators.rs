@@ -82,17 +82,9 @@ fn wrong(given: &Tensor, right: &Tensor) -> Option<String> {
     if given.shape() != right.shape() {
         return Some(format!("{given} instead of {right}"));
     }
-    let values = |tensor: &Tensor| -> Vec<f64> {
-        match tensor.data() {
-            TensorData::Float32(values) => values.iter().map(|value| f64::from(*value)).collect(),
-            TensorData::Float16(values) => values.iter().map(|value| value.to_f64()).collect(),
-            TensorData::Int64(values) => values.iter().map(|value| *value as f64).collect(),
-            TensorData::Uint8(values) => values.iter().map(|value| f64::from(*value)).collect(),
-        }
-    };
     let close =
         |(a, b): &(f64, f64)| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-3 * b.abs().max(1.0);
-    let pairs = values(given).into_iter().zip(values(right));
+    let pairs = given.data().to_f64().into_iter().zip(right.data().to_f64());
     pairs.into_iter().find(|pair| !close(pair)).map(|(a, b)| format!("{a} instead of {b}"))
 }
 

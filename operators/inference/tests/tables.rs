@@ -3,7 +3,7 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, FixedSizeBinaryArray, Float64Array, Int8Array, Int64Array};
+use arrow_array::{ArrayRef, BooleanArray, FixedSizeBinaryArray, Float64Array, Int8Array, Int64Array};
 use arrow_array::{RecordBatch, StringArray, UInt32Array, UInt64Array};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};

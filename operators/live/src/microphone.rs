@@ -12,7 +12,7 @@
 //! ```
 //! A record is `{microphone: text, chunk: int64, audio: audio}`: the name of the microphone, the number of the chunk,
 //! counted per microphone since the start, and the sound, as that of `wav_directory` (16 bits, one channel). The event time
-//! is that of its first sample by the clock of this machine.
+//! is that of its first sample by the clock of this machine. The operator `slices` cuts windows of any length across the chunks.
 //!
 //! Other than pictures, sounds wait for the run: the edges of this source drop nothing, unless they say so. What is
 //! dropped in front of the run is counted as `superseded`, and the numbers show the gap. ffmpeg reads the microphone, in

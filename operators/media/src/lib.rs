@@ -1,10 +1,11 @@
-//! Arithmetic on pictures and sounds, value by value: decoding, sizes, colours, sample rates, spectrograms.
+//! Arithmetic on pictures and sounds, value by value: decoding, sizes, filters, colours, sample rates, spectrograms.
 //!
 //! A separate crate because it is fully optimised, also in development builds: unoptimised, a second of sound or one
 //! frame takes longer than the model after it. Generic functions ([`signal`]) are compiled and optimised like their
 //! callers.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
 mod completeness;
+mod compressed;
 pub mod filter;
 pub mod grey;
 pub mod image;

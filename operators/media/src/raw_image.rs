@@ -1,6 +1,6 @@
 //! Uncompressed pictures: the bytes of a frame of a video or of a part cut out of one.
 //!
-//! A column of type `image` holds JPEG, PNG or such a picture: binary PPM (Netpbm's `P6`), a header of a few bytes with
+//! A column of type `image` holds a compressed picture or such a one: binary PPM (Netpbm's `P6`), a header of a few bytes with
 //! the size and then one byte for red, green and blue of each pixel, row by row. So a frame needs no type of its own,
 //! and its pixels are read in place.
 //!

@@ -1,9 +1,11 @@
-//! Decodes WAV bytes to mono samples.
+//! Decodes WAV bytes to mono samples, and those of the other formats in [`FORMATS`], which it recognises by their first
+//! bytes.
 //!
-//! Supports RIFF files and those beyond 4 GiB (RF64, BW64) with whole numbers of 8 to 32 bits, floats of 32 and 64
+//! Of WAV it supports RIFF files and those beyond 4 GiB (RF64, BW64) with whole numbers of 8 to 32 bits, floats of 32 and 64
 //! bits, A-law and mu-law, also in the extended format. A writer into a pipe does not know the length and writes 0 or
 //! the largest number: then the samples extend to the end of the file.
 use crate::Rejected;
+use crate::compressed::{self, Format};
 use crate::resample::RATES;
 use header::Header;
 
@@ -11,34 +13,47 @@ mod header;
 
 /// Most samples (all channels together) of one record: 64 million.
 pub const MAX_SAMPLES: u32 = 64 << 20;
+/// The formats that are decoded, in words.
+pub const FORMATS: &str = "WAV, FLAC, Ogg Vorbis or MP3";
+/// The usual endings of the names of such files, lower case.
+pub const ENDINGS: &[&str] = &["wav", "flac", "ogg", "oga", "mp3"];
 
-/// Decodes WAV bytes to mono samples between -1 and 1 (the mean of the channels; integers are divided by
+/// Decodes a sound (see [`FORMATS`]) to mono samples between -1 and 1 (the mean of the channels; integers are divided by
 /// the largest magnitude of their width, so 16-bit ones by 32768).
 ///
 /// # Errors
 /// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate`, with a correction, if
 /// the rate differs from `sample_rate` (in Hz).
 pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
-    let header = Header::of(bytes)?;
-    if header.sample_rate != sample_rate {
-        return Err(Rejected::new(
+    let check_rate = |found: u32| {
+        if found == sample_rate {
+            return Ok(());
+        }
+        Err(Rejected::new(
             "audio_sample_rate",
             format!(
-                "it has {} samples per second, the model expects {sample_rate}; convert it first, for instance \
-                 `ffmpeg -i IN.wav -ar {sample_rate} OUT.wav`",
-                header.sample_rate
+                "it has {found} samples per second, the model expects {sample_rate}; convert it first, for instance \
+                 `ffmpeg -i IN.wav -ar {sample_rate} OUT.wav`"
             ),
-        ));
+        ))
+    };
+    if let Some(format) = Format::of(bytes) {
+        return compressed::decode(format, bytes, |rate, _| check_rate(rate)).map(|(samples, _)| samples);
     }
+    let header = Header::of(bytes)?;
+    check_rate(header.sample_rate)?;
     samples(&header, bytes.len())
 }
 
 /// Checks the chunks without decoding: there must be a format and samples. Decoding checks the format itself and the
-/// number of samples.
+/// number of samples. Of other formats the header is read, of Ogg every page.
 ///
 /// # Errors
 /// `audio_invalid`, `audio_truncated` before the first sample, `audio_empty`.
 pub fn check(bytes: &[u8]) -> Result<(), Rejected> {
+    if let Some(format) = Format::of(bytes) {
+        return compressed::check(format, bytes);
+    }
     let header = Header::of(bytes)?;
     if header.data.is_empty() {
         return Err(empty());
@@ -86,6 +101,12 @@ impl Longest {
 /// # Errors
 /// As for [`decode`], except for the rate; `audio_too_long` also if it exceeds `longest`.
 pub fn decode_any(bytes: &[u8], longest: Longest) -> Result<(Vec<f32>, u32), Rejected> {
+    if let Some(format) = Format::of(bytes) {
+        return compressed::decode(format, bytes, |rate, frames| match RATES.contains(&rate) {
+            true => longest.check(frames, rate),
+            false => Ok(()),
+        });
+    }
     let header = Header::of(bytes)?;
     // Rates out of range are rejected later, with their own message.
     if RATES.contains(&header.sample_rate) {

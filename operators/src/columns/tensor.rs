@@ -50,7 +50,8 @@ pub(crate) fn read_list(
     bytes: &mut Vec<u8>,
 ) -> Result<(), String> {
     let start = bytes.len();
-    let mut reader = Reader { element, shape, bytes, depth: 0, level: None, count: 0, wrong: None };
+    let mut reader =
+        Reader { element, shape, bytes: &mut *bytes, depth: 0, level: None, count: 0, wrong: None };
     let mut input = serde_json::Deserializer::from_str(json);
     let read = reader.by_ref().deserialize(&mut input).and_then(|()| input.end());
     let wrong = reader.wrong.take();
@@ -120,7 +121,7 @@ impl<'a> Reader<'a> {
             return Err(self.fail("has values and lists side by side".to_owned()));
         }
         self.count += 1;
-        if self.count > self.shape.iter().product() {
+        if self.count > self.shape.iter().product::<usize>() {
             let written = ColumnType::Tensor { element: self.element, shape: self.shape.to_vec() };
             let expected: usize = self.shape.iter().product();
             return Err(self.fail(format!("has more than {expected} values, {written} needs {expected}")));

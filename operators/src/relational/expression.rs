@@ -180,7 +180,7 @@ impl<'a> Table<'a> {
             let columns = table.batch.columns().iter().cloned().chain([column]).collect();
             let wider = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns);
             table.batch = Cow::Owned(wider.expect("a derived column has a value for each row"));
-            table.failures.push((&one.name, failed));
+            table.failures.push((one.name.as_str(), failed));
         }
         table
     }

@@ -46,7 +46,7 @@ use super::lookup_state::{Running, Setup};
 use super::lookup_table::{Place, Stamp, Table};
 use super::lookup_watch::Watch;
 use crate::api::{Computation, Instance, MakeInstance, OperatorError};
-use crate::columns::{OneOrMany, ScalarType};
+use crate::columns::{DeclaredType, OneOrMany};
 use crate::kind::{InputPort, OperatorContext, Step, TypedOperatorKind};
 use crate::record::{operator_number, payload_schema, record_schema};
 use crate::sources::table::{Form, declared_columns};
@@ -84,7 +84,7 @@ pub struct Options {
     #[serde(default)]
     table_key: Option<Located<OneOrMany>>,
     /// Columns of the table to add, each with its type: int64, float64, text or bool.
-    #[schemars(with = "BTreeMap<String, ScalarType>")]
+    #[schemars(with = "BTreeMap<String, DeclaredType>")]
     columns: Value,
     /// Treatment of rows whose key is not in the table. Default: keep.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Folders of media files: the common part of `image_directory` and `wav_directory`.
+//! Folders of files: the common part of `image_directory`, `wav_directory` and `file_directory`.
 //!
 //! The folder is listed once, when a reader is made: regular files with a matching extension, by name, except hidden ones.
 //! A name that is not UTF-8 cannot be a key and is a dead letter. The position is the index of the next file and its name,
@@ -39,8 +39,10 @@ type Check = Arc<dyn Fn(&[u8]) -> Result<(), Refusal> + Send + Sync>;
 #[derive(Clone)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
-    /// Extensions without dot, lower case.
-    pub(super) endings: &'static [&'static str],
+    /// Extensions without dot, lower case; none: all files.
+    pub(super) endings: Vec<String>,
+    /// Whether records have the whole name too.
+    pub(super) gives_names: bool,
     /// Largest file, bytes.
     pub(super) file_limit: u64,
     /// Check of a file's content.
@@ -137,7 +139,7 @@ impl Folder {
             })?;
             let name = entry.file_name();
             let ending = Path::new(&name).extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
-            let fits = ending.is_some_and(|e| self.endings.contains(&e.as_str()));
+            let fits = self.endings.is_empty() || ending.is_some_and(|e| self.endings.contains(&e));
             // Follows links; a folder or a pipe named x.png is not read.
             let regular = || std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
             if fits && !name.as_encoded_bytes().starts_with(b".") && regular() {
@@ -146,8 +148,12 @@ impl Folder {
         }
         if files.is_empty() {
             let endings: Vec<String> = self.endings.iter().map(|e| format!(".{e}")).collect();
+            let which = match endings.is_empty() {
+                true => String::new(),
+                false => format!(" that ends with {}", endings.join(" or ")),
+            };
             return Err((
-                format!("there is no file in `{shown}` that ends with {}", endings.join(" or ")),
+                format!("there is no file in `{shown}`{which}"),
                 "put files there, or write the path of another folder".to_owned(),
             ));
         }
@@ -242,6 +248,7 @@ impl Source for Reader {
         // The files are read directly into the buffer of the column.
         let (mut keys, mut contents) =
             (StringBuilder::new(), Vec::with_capacity(self.largest.min(bytes.saturating_mul(2))));
+        let mut names = StringBuilder::new();
         let mut ends = OffsetBufferBuilder::<i32>::new(rows.min(self.files.len() - self.next));
         let (mut dead_letters, mut offsets, mut size) = (Vec::new(), Vec::new(), 0usize);
         let start = self.next;
@@ -254,6 +261,7 @@ impl Source for Reader {
             match self.folder.read(&self.files[self.next], &mut contents) {
                 Ok(name) => {
                     keys.append_value(key_of(OsStr::new(name)).to_str().unwrap_or(name));
+                    names.append_value(name);
                     let length = contents.len() - before;
                     size += length + name.len();
                     ends.push_length(length);
@@ -275,7 +283,11 @@ impl Source for Reader {
         }
         self.largest = self.largest.max(contents.len());
         let contents = BinaryArray::new(ends.finish(), Buffer::from_vec(contents), None);
-        let columns: Vec<ArrayRef> = vec![Arc::new(keys.finish()), Arc::new(contents)];
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(keys.finish())];
+        if self.folder.gives_names {
+            columns.push(Arc::new(names.finish()));
+        }
+        columns.push(Arc::new(contents));
         let payload = RecordBatch::try_new(Arc::clone(&self.schema), columns)
             .map_err(|e| OperatorError::new(format!("{}: {e}", self.folder.path.display())))?;
         let offsets = (!dead_letters.is_empty()).then_some(offsets);

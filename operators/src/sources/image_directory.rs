@@ -3,7 +3,7 @@
 //! ```yaml
 //! - {id: images, kind: image_directory, key: key, rate: 40/s, options: {path: data/images}}
 //! ```
-//! Every `.jpg`, `.jpeg` or `.png` file is one record `{key: text, image: image}`; the key is the name without its
+//! Every `.jpg`, `.jpeg`, `.png`, `.webp`, `.tif`, `.tiff`, `.bmp`, `.gif` or `.ppm` file is one record `{key: text, image: image}`; the key is the name without its
 //! extension. Pictures stay encoded and are decoded where they are used; only their header is read here. Dead letters:
 //! `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`,
 //! `image_unreadable` (no header), `image_too_large` (more than `max_pixels`, default 64 million, by the header).
@@ -27,11 +27,10 @@
 use super::directory::Folder;
 use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
-use image::ImageReader;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::io::Cursor;
 use std::sync::Arc;
+use tidemill_media::image::ENDINGS;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
@@ -66,7 +65,7 @@ impl SourceKind for ImageDirectory {
     }
 
     fn summary(&self) -> &'static str {
-        "The JPEG and PNG pictures of a folder, by name."
+        "The pictures of a folder, by name."
     }
 
     fn options_schema(&self) -> schemars::Schema {
@@ -84,7 +83,8 @@ impl SourceKind for ImageDirectory {
         let max_pixels = options.max_pixels;
         let folder = Folder {
             path: context.path(&options.path),
-            endings: &["jpg", "jpeg", "png"],
+            endings: ENDINGS.iter().map(|ending| (*ending).to_owned()).collect(),
+            gives_names: false,
             file_limit: options.max_file.0.min(super::lines::MAX_FILE_LIMIT),
             check: Arc::new(move |bytes| check(bytes, max_pixels)),
         };
@@ -95,20 +95,18 @@ impl SourceKind for ImageDirectory {
 /// Checks the header of a picture.
 ///
 /// # Errors
-/// Reason and detail: it is no JPEG or PNG, or has more pixels.
+/// Reason and detail: it is no picture in a known format, or has more pixels.
 pub fn check(bytes: &[u8], max_pixels: u64) -> Result<(), (&'static str, String)> {
     let unreadable = |e: &dyn std::fmt::Display| {
         // Some of the decoder's messages end with a line break.
-        ("image_unreadable", format!("no JPEG or PNG header: {e}").trim_end().to_owned())
+        ("image_unreadable", format!("no header of a picture: {e}").trim_end().to_owned())
     };
     // The decoder would build the tables of every JPEG, which is most of the work for a small one.
     let (width, height) = if bytes.starts_with(b"\xff\xd8\xff") {
         let (width, height) = super::jpeg_header::size(bytes).map_err(|e| unreadable(&e))?;
         (u32::from(width), u32::from(height))
     } else {
-        let reader =
-            ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| unreadable(&e))?;
-        reader.into_dimensions().map_err(|e| unreadable(&e))?
+        tidemill_media::image::size(bytes).map_err(|rejected| unreadable(&rejected.detail))?
     };
     if u64::from(width) * u64::from(height) > max_pixels {
         return Err((
@@ -125,6 +123,7 @@ mod tests {
     use crate::record::{binary, text};
     use crate::sources::test::{bind, check_seeks, drain};
     use crate::testing::only;
+    use std::io::Cursor;
 
     fn png(width: u32, height: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -186,6 +185,31 @@ mod tests {
         );
         assert!(dead[2].1.detail.contains("`e.png`: 50000 x 50000"), "{}", dead[2].1.detail);
         check_seeks(&source);
+    }
+
+    #[test]
+    fn all_formats_are_read() {
+        use image::ImageFormat::{Bmp, Gif, Jpeg, Tiff, WebP};
+        let folder = tempfile::tempdir().unwrap();
+        for (name, format) in
+            [("a.bmp", Bmp), ("b.gif", Gif), ("c.JPG", Jpeg), ("d.tif", Tiff), ("e.webp", WebP)]
+        {
+            let mut bytes = Vec::new();
+            image::RgbImage::new(5, 4).write_to(&mut Cursor::new(&mut bytes), format).unwrap();
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        std::fs::write(folder.path().join("f.ppm"), b"P6\n1 1\n255\nabc").unwrap();
+        let (batches, dead) =
+            drain(&bind(&ImageDirectory, folder.path(), "path: .").unwrap(), 100, usize::MAX);
+        assert!(dead.is_empty(), "{dead:?}");
+        let keys = text(batches[0].column(0)).unwrap();
+        assert_eq!(keys.iter().flatten().collect::<Vec<_>>(), ["a", "b", "c", "d", "e", "f"]);
+        let (_, dead) = drain(
+            &bind(&ImageDirectory, folder.path(), "{path: ., max_pixels: 19}").unwrap(),
+            100,
+            usize::MAX,
+        );
+        assert_eq!(dead.iter().filter(|(_, letter)| letter.reason == "image_too_large").count(), 5);
     }
 
     #[test]

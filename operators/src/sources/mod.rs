@@ -4,6 +4,7 @@ mod connections;
 pub mod csv;
 mod directory;
 mod event_time;
+pub mod file_directory;
 mod followed;
 pub mod image_directory;
 mod input;

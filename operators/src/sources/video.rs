@@ -272,7 +272,13 @@ fn same_camera(files: &[PathBuf]) -> Option<(&Path, &Path)> {
 }
 
 fn folder(path: &Path) -> Folder {
-    Folder { path: path.to_owned(), endings: ENDINGS, file_limit: u64::MAX, check: Arc::new(|_| Ok(())) }
+    Folder {
+        path: path.to_owned(),
+        endings: ENDINGS.iter().map(|ending| (*ending).to_owned()).collect(),
+        gives_names: false,
+        file_limit: u64::MAX,
+        check: Arc::new(|_| Ok(())),
+    }
 }
 
 fn input(path: &Path, written: &str) -> SourceInput {

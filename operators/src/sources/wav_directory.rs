@@ -3,10 +3,10 @@
 //! ```yaml
 //! - {id: questions, kind: wav_directory, key: key, rate: 40/s, options: {path: data/questions}}
 //! ```
-//! Every `.wav` file is one record `{key: text, audio: audio}`; the key is the name without its extension. Sounds stay
+//! Every `.wav`, `.flac`, `.ogg`, `.oga` or `.mp3` file is one record `{key: text, audio: audio}`; the key is the name without its extension. Sounds stay
 //! encoded and are decoded where they are used; only their header is read here. Dead letters: `file_name_invalid` (not
-//! UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`, `audio_unreadable` (no WAV
-//! header), `audio_empty` (no samples).
+//! UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`, `audio_unreadable` (no header
+//! of a sound), `audio_empty` (no samples).
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
@@ -57,7 +57,7 @@ impl SourceKind for WavDirectory {
     }
 
     fn summary(&self) -> &'static str {
-        "The WAV sounds of a folder, by name."
+        "The sounds of a folder, by name: WAV, FLAC, Ogg Vorbis and MP3."
     }
 
     fn options_schema(&self) -> schemars::Schema {
@@ -74,7 +74,8 @@ impl SourceKind for WavDirectory {
             StreamType::new([Column::new("key", ColumnType::Text), Column::new("audio", ColumnType::Audio)]);
         let folder = Folder {
             path: context.path(&options.path),
-            endings: &["wav"],
+            endings: wav::ENDINGS.iter().map(|ending| (*ending).to_owned()).collect(),
+            gives_names: false,
             file_limit: options.max_file.0.min(super::lines::MAX_FILE_LIMIT),
             check: Arc::new(check),
         };
@@ -82,10 +83,10 @@ impl SourceKind for WavDirectory {
     }
 }
 
-/// Checks that the chunks of a sound have a format and samples.
+/// Checks that the header of a sound has a format, and that there are samples.
 ///
 /// # Errors
-/// Reason and detail: it is no WAV, or has no samples.
+/// Reason and detail: it is no sound in a known format, or has no samples.
 pub fn check(bytes: &[u8]) -> Result<(), (&'static str, String)> {
     wav::check(bytes).map_err(|rejected| match rejected.reason {
         "audio_invalid" => ("audio_unreadable", rejected.detail),
@@ -125,6 +126,25 @@ mod tests {
         let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, &*d.reason)).collect();
         assert_eq!(reasons, [(0, "audio_empty"), (2, "audio_empty"), (3, "audio_unreadable")]);
         check_seeks(&source);
+    }
+
+    /// The other formats are decoded in `tidemill-media`.
+    #[test]
+    fn sounds_of_other_formats_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+        // Frames of MPEG 1, 128 kbit/s, 44100 Hz, of 417 bytes.
+        let frame = [&[0xff, 0xfb, 0x90, 0xc0][..], &[0; 413]].concat();
+        write("a.mp3", &[&frame[..], &frame].concat());
+        write("b.mp3", &[b'x'; 600]);
+        write("c.ogg", b"OggT");
+        write("d.flac", b"fLaC");
+        let (batches, dead) = drain(&bind(&WavDirectory, folder.path(), "path: .").unwrap(), 100, usize::MAX);
+        let keys = text(batches[0].column(0)).unwrap();
+        // What is cut off is found when it is decoded.
+        assert_eq!(keys.iter().flatten().collect::<Vec<_>>(), ["a", "d"]);
+        let reasons: Vec<_> = dead.iter().map(|(at, letter)| (*at, &*letter.reason)).collect();
+        assert_eq!(reasons, [(1, "audio_unreadable"), (2, "audio_unreadable")]);
     }
 
     #[test]

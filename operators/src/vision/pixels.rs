@@ -45,7 +45,7 @@ impl<'a> Pixels<'a> {
     }
 }
 
-/// Decodes a JPEG or PNG picture, turned and mirrored according to its metadata.
+/// Decodes a picture, turned and mirrored according to its metadata.
 fn decode(bytes: &[u8]) -> image::ImageResult<DynamicImage> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));

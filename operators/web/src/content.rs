@@ -12,9 +12,9 @@ use tidemill_spec::types::{Column, ColumnType, StreamType};
 pub(crate) enum Form {
     /// A JSON object with these columns.
     Object(Objects),
-    /// A JPEG or PNG picture of so many pixels at most.
+    /// A picture of so many pixels at most.
     Image(u64),
-    /// A WAV sound.
+    /// A sound.
     Audio,
 }
 

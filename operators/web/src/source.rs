@@ -7,7 +7,7 @@
 //! - {id: answers, kind: http, input: classify, options: {answers: requests}}
 //! ```
 //! A request is `POST /` with a JSON object of the declared `columns` (fields as those of `jsonl`), or with `body: image`
-//! or `body: audio` a JPEG or PNG picture, or a WAV sound: its records are then `{key, image}` or `{key, audio}`, where the
+//! or `body: audio` a picture or a sound: its records are then `{key, image}` or `{key, audio}`, where the
 //! key is the header `X-Key`, else the number of the request. The event time is the arrival.
 //!
 //! **With a sink `http`** that `answers` it, the workflow is a service: each request waits for the rows of its record; see
@@ -74,7 +74,7 @@ struct Options {
     #[serde(default)]
     #[schemars(with = "Option<ColumnsOption>")]
     columns: Option<Value>,
-    /// `image`: a JPEG or PNG picture; `audio`: a WAV sound. Instead of `columns`.
+    /// `image`: a picture; `audio`: a sound, both in any format that models read. Instead of `columns`.
     #[serde(default)]
     body: Option<Body>,
     /// Largest picture, in pixels (width times height). Default: 64000000.
@@ -95,9 +95,9 @@ struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Body {
-    /// A JPEG or PNG picture.
+    /// A picture.
     Image,
-    /// A WAV sound.
+    /// A sound.
     Audio,
 }
 

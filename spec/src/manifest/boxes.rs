@@ -140,6 +140,9 @@ pub enum GridForm {
     Yolov4,
     /// SCRFD, FCOS, NanoDet: distances from the cell's point to the four sides, in strides.
     Distances,
+    /// PicoDet, GFL, YOLOv8 before its last layer: the distances of `distances`, each the mean of a distribution over 0, 1,
+    /// 2 and so on, whose logits the tensor has.
+    Distributions,
     /// SSD, RetinaFace: centre and size relative to the anchor, by `variance`.
     Ssd,
 }

@@ -39,6 +39,17 @@ pub enum Align {
     TopLeft,
 }
 
+/// Rounding of a side of a picture.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Round {
+    /// A part of a pixel is one more.
+    #[default]
+    Up,
+    /// A part of a pixel is cut off.
+    Down,
+}
+
 pub(super) fn grey() -> u8 {
     114
 }

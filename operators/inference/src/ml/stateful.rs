@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_operators::api::{OperatorError, Output, Stateful};
-use tidemill_operators::record::{EventTime, METADATA_COLUMNS, Metadata};
+use tidemill_operators::record::{EventTime, Metadata};
 use tidemill_operators::relational::expression::Expression;
 use tidemill_spec::span::Located;
 use tidemill_spec::units::TimeSpan;

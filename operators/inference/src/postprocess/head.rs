@@ -145,7 +145,9 @@ impl Points {
                 let (x, y) = (x + sigmoid(a) * stride, y + sigmoid(b) * stride);
                 centred(x, y, c.exp() * anchor_w, d.exp() * anchor_h)
             }
-            GridForm::Distances => [x - a * stride, y - b * stride, (a + c) * stride, (b + d) * stride],
+            GridForm::Distances | GridForm::Distributions => {
+                [x - a * stride, y - b * stride, (a + c) * stride, (b + d) * stride]
+            }
             GridForm::Ssd => {
                 let [place, size] = self.variance;
                 let (x, y) = (x + a * place * anchor_w, y + b * place * anchor_h);
@@ -174,7 +176,11 @@ pub fn joined(decoding: &BoxDecoding, parts: &[Part<'_>]) -> Option<(Vec<f32>, u
         let boxes = next()?;
         let scores = if has_scores { Some(next()?) } else { None };
         let objectness = if has_objectness { Some(next()?) } else { None };
+        let is_distribution = decoding.grid.as_ref().is_some_and(|grid| grid.form == GridForm::Distributions);
         let own = if scores.is_some() { 4 } else { boxes.numbers };
+        if is_distribution && (scores.is_none() || !boxes.numbers.is_multiple_of(4)) {
+            return None;
+        }
         let this = own + usize::from(has_objectness) + scores.map_or(0, |scores| scores.numbers);
         let all = [scores, objectness].into_iter().flatten();
         if *width.get_or_insert(this) != this || all.clone().any(|part| part.places != boxes.places) {
@@ -182,7 +188,11 @@ pub fn joined(decoding: &BoxDecoding, parts: &[Part<'_>]) -> Option<(Vec<f32>, u
         }
         rows.reserve(boxes.places * this);
         for place in 0..boxes.places {
-            rows.extend((0..4).map(|number| boxes.at(place, number)));
+            if is_distribution {
+                rows.extend((0..4).map(|side| expected(&boxes, place, side)));
+            } else {
+                rows.extend((0..4).map(|number| boxes.at(place, number)));
+            }
             rows.extend(objectness.map(|part| part.at(place, 0)));
             rows.extend((4..own).map(|number| boxes.at(place, number)));
             if let Some(scores) = scores {
@@ -191,6 +201,20 @@ pub fn joined(decoding: &BoxDecoding, parts: &[Part<'_>]) -> Option<(Vec<f32>, u
         }
     }
     Some((rows, width?))
+}
+
+/// The mean of the distribution of a side's distance, whose logits follow each other.
+fn expected(boxes: &Places<'_>, place: usize, side: usize) -> f32 {
+    let bins = boxes.numbers / 4;
+    let logits = (0..bins).map(|bin| boxes.at(place, side * bins + bin));
+    let most = logits.clone().fold(f32::NEG_INFINITY, f32::max);
+    let (mut sum, mut weighted) = (0.0, 0.0);
+    for (bin, logit) in logits.enumerate() {
+        let share = (logit - most).exp();
+        sum += share;
+        weighted += share * bin as f32;
+    }
+    weighted / sum
 }
 
 /// The meaning of the numbers after a box in [`joined`] rows.
@@ -253,6 +277,17 @@ mod tests {
         assert_eq!(rows[..14], [1.0, 2.0, 3.0, 4.0, 0.9, 0.1, 0.2, 5.0, 6.0, 7.0, 8.0, 0.8, 0.3, 0.4]);
         assert_eq!(rows[14..], [1.0, 2.0, 3.0, 4.0, 0.9, 0.1, 0.2]);
         assert!(joined(&decoding, &parts[..5]).is_none());
+    }
+
+    #[test]
+    fn distances_are_means_of_distributions() {
+        let text = "{threshold: 0.5, iou: 0.5, scores_from: s, grid: {form: distributions, strides: [8]}}";
+        let source = tidemill_spec::span::SourceFile::new("boxes.yaml", text.to_owned());
+        let decoding = tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap();
+        let logits = [0.0, 0.0, 0.0, 30.0, 30.0, 0.0, 0.0, 0.0];
+        let parts = [Part { values: &logits, shape: &[1, 8] }, Part { values: &[0.5, 0.6], shape: &[1, 2] }];
+        let (rows, width) = joined(&decoding, &parts).unwrap();
+        assert_eq!((width, rows.as_slice()), (6, &[0.5, 1.0, 0.0, 0.5, 0.5, 0.6][..]));
     }
 
     #[test]

@@ -2,5 +2,6 @@
 pub mod boxes;
 pub mod ctc;
 pub mod head;
+pub mod pool;
 pub mod scores;
 pub mod text_boxes;

@@ -3,6 +3,7 @@
 pub mod characters;
 pub mod ends;
 pub mod features;
-pub mod fit;
+pub mod picture;
+pub mod sound;
 pub mod tokens;
-pub use tidemill_media::{Rejected, image, mel, resample, signal, wav};
+pub use tidemill_media::{Rejected, filter, image, mel, resample, signal, wav};

@@ -6,14 +6,15 @@ use crate::frame::Frame;
 use crate::steps::{StepsError, wrong};
 use crate::tensor::TensorData;
 use ::image::{Rgb, RgbImage, imageops};
-use tidemill_spec::manifest::{self, Align, ModelInput, Preprocess};
+use tidemill_spec::manifest::{self, Align, Dimension, ModelInput, Preprocess, Round};
 use tidemill_spec::types::ElementType;
 
 /// The conversion of an encoded picture to the values of one row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PictureSteps {
     height: u32,
-    width: u32,
+    /// `None` if it follows from the picture.
+    width: Option<u32>,
     sizes: Vec<Sizing>,
     colours: Colours,
     is_channel_last: bool,
@@ -40,7 +41,9 @@ enum Sizing {
     },
     /// To the height; the rest of the width is 0 after all steps.
     FitHeight {
-        width: u32,
+        least: u32,
+        round: Round,
+        width: Option<u32>,
         height: u32,
         filter: filter::Filter,
     },
@@ -72,8 +75,8 @@ impl Sizing {
             Preprocess::Resize { width, height, filter } => {
                 Self::Stretch { width, height, filter: known(filter) }
             }
-            Preprocess::FitHeight { width, height, filter } => {
-                Self::FitHeight { width, height, filter: known(filter) }
+            Preprocess::FitHeight { width, height, least, round, filter } => {
+                Self::FitHeight { width, height, least, round, filter: known(filter) }
             }
             Preprocess::ShorterSide { pixels, filter } => Self::ShorterSide { pixels, filter: known(filter) },
             Preprocess::CenterCrop { width, height } => Self::CenterCrop { width, height },
@@ -89,10 +92,10 @@ impl Sizing {
     fn size(&self) -> Option<(u32, u32)> {
         match *self {
             Self::Stretch { width, height, .. }
-            | Self::FitHeight { width, height, .. }
+            | Self::FitHeight { width: Some(width), height, .. }
             | Self::CenterCrop { width, height }
             | Self::Letterbox { width, height, .. } => Some((width, height)),
-            Self::ShorterSide { .. } | Self::Square { .. } => None,
+            Self::ShorterSide { .. } | Self::Square { .. } | Self::FitHeight { width: None, .. } => None,
         }
     }
 }
@@ -149,7 +152,7 @@ impl PictureSteps {
         let side = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let mut steps = Self {
             height: side(height),
-            width: side(width),
+            width: Some(side(width)),
             sizes: Vec::new(),
             colours: if is_grey { Colours::Grey } else { Colours::Rgb },
             is_channel_last,
@@ -189,8 +192,18 @@ impl PictureSteps {
                 }
             }
         }
+        if let Some(Sizing::FitHeight { width: None, height, .. }) = steps.sizes.last() {
+            if *height != steps.height || !input.shape.contains(&Dimension::Any) {
+                return wrong(format!(
+                    "the result of fit_height is {height} pixels high and of `any` width, but the shape differs"
+                ));
+            }
+            steps.width = None;
+        } else if input.shape.contains(&Dimension::Any) {
+            return wrong("only fit_height without a width gives pictures of `any` size");
+        }
         if let Some((w, h)) = steps.sizes.last().and_then(Sizing::size)
-            && (w, h) != (steps.width, steps.height)
+            && (w, h) != (steps.width.unwrap_or(w), steps.height)
         {
             return wrong(format!("the result of the step is {w}x{h}, but the shape is {width}x{height}"));
         }
@@ -222,11 +235,12 @@ impl PictureSteps {
     pub fn append(&self, bytes: &[u8], values: &mut TensorData) -> Result<Frame, Rejected> {
         let (pixels, frame) = self.sized(bytes)?;
         let is_fitted = matches!(self.sizes.last(), Some(Sizing::FitHeight { .. }));
+        let width = self.row_width(&pixels);
         if pixels.height() != self.height
-            || if is_fitted { pixels.width() > self.width } else { pixels.width() != self.width }
+            || if is_fitted { pixels.width() > width } else { pixels.width() != width }
         {
             let (w, h) = pixels.dimensions();
-            let message = format!("it is {w}x{h}, the model expects {}x{}", self.width, self.height);
+            let message = format!("it is {w}x{h}, the model expects {width}x{}", self.height);
             return Err(Rejected::new("image_wrong_size", message));
         }
         match values {
@@ -259,9 +273,9 @@ impl PictureSteps {
             Sizing::Stretch { width, height, filter } => {
                 (filter::scaled(pixels, width, height, filter), frame)
             }
-            Sizing::FitHeight { width, height, filter } => {
-                let fitted = self.fitted_width(w, h);
-                let share = fitted as f32 / width as f32;
+            Sizing::FitHeight { width, height, round, least, filter } => {
+                let fitted = self.fitted_width(w, h, round);
+                let share = fitted as f32 / width.unwrap_or(fitted.max(least)) as f32;
                 (filter::scaled(pixels, fitted, height, filter), frame.inside([0.0, 0.0, share, 1.0]))
             }
             Sizing::ShorterSide { pixels: side, filter } => {
@@ -321,13 +335,23 @@ impl PictureSteps {
     }
 
     /// Width of an image of this size scaled to the model's height; a too wide one is squeezed.
-    fn fitted_width(&self, width: u32, height: u32) -> u32 {
-        let scaled = (u64::from(width) * u64::from(self.height)).div_ceil(u64::from(height.max(1)));
-        u32::try_from(scaled).unwrap_or(u32::MAX).clamp(1, self.width)
+    fn fitted_width(&self, width: u32, height: u32, round: Round) -> u32 {
+        let (scaled, height) = (u64::from(width) * u64::from(self.height), u64::from(height.max(1)));
+        let scaled = if round == Round::Up { scaled.div_ceil(height) } else { scaled / height };
+        u32::try_from(scaled).unwrap_or(u32::MAX).clamp(1, self.width.unwrap_or(image::MAX_SIDE))
+    }
+
+    /// Width of the model's input for a picture that was scaled.
+    fn row_width(&self, pixels: &RgbImage) -> u32 {
+        match (self.width, self.sizes.last()) {
+            (Some(width), _) => width,
+            (None, Some(Sizing::FitHeight { least, .. })) => pixels.width().max(*least),
+            (None, _) => pixels.width(),
+        }
     }
 
     fn append_floats(&self, pixels: &RgbImage, values: &mut Vec<f32>) {
-        let is_whole = pixels.width() == self.width;
+        let is_whole = pixels.width() == self.row_width(pixels);
         if is_whole && self.colours == Colours::Rgb && !self.is_channel_last && self.divide_by == 255.0 {
             return image::normalize(pixels, self.mean, self.std, values);
         }
@@ -343,7 +367,8 @@ impl PictureSteps {
 
     /// Appends the raw bytes, for models that normalize them themselves.
     fn append_bytes(&self, pixels: &RgbImage, values: &mut Vec<u8>) {
-        if pixels.width() == self.width && self.colours == Colours::Rgb && !self.is_channel_last {
+        let is_whole = pixels.width() == self.row_width(pixels);
+        if is_whole && self.colours == Colours::Rgb && !self.is_channel_last {
             return image::append_bytes(pixels, values);
         }
         self.append_values(pixels, values, |_, pixel| pixel);
@@ -356,8 +381,8 @@ impl PictureSteps {
         values: &mut Vec<T>,
         value_of: impl Fn(usize, u8) -> T,
     ) {
-        let (width, height) = (self.width as usize, self.height as usize);
         let given = pixels.width() as usize;
+        let (width, height) = (self.row_width(pixels) as usize, self.height as usize);
         let channels = if self.colours == Colours::Grey { 1 } else { 3 };
         let start = values.len();
         values.resize(start + channels * height * width, T::default());
@@ -462,9 +487,10 @@ mod tests {
         }
         assert_eq!(values[24], -1.0, "green");
         assert_eq!(frame.original([0.0, 0.0, 2.0 / 6.0, 1.0]), [0.0, 0.0, 1.0, 1.0]);
-        assert_eq!(fit.fitted_width(100, 4), 6, "a line that is too wide is squeezed");
-        assert_eq!(fit.fitted_width(1, 4000), 1);
-        assert_eq!(fit.fitted_width(5, 8), 3, "half a pixel counts");
+        assert_eq!(fit.fitted_width(100, 4, Round::Up), 6, "a line that is too wide is squeezed");
+        assert_eq!(fit.fitted_width(1, 4000, Round::Up), 1);
+        assert_eq!(fit.fitted_width(5, 8, Round::Up), 3, "half a pixel counts");
+        assert_eq!(fit.fitted_width(5, 8, Round::Down), 2);
     }
 
     #[test]

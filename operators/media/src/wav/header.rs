@@ -1,4 +1,5 @@
 //! The chunks of a WAV file: coding and place of its samples.
+use super::FORMATS;
 use crate::Rejected;
 
 /// Lengths from here on are unknown, as written into pipes; no supported file is this long.
@@ -209,18 +210,18 @@ fn begins(bytes: &[u8], kind: &[u8]) -> bool {
 
 fn no_header(bytes: &[u8]) -> Rejected {
     let kind = match bytes {
-        [b'R', b'I', b'F', b'X', ..] => " but that of a big-endian one (RIFX)",
+        [b'R', b'I', b'F', b'X', ..] => " but that of a big-endian WAV (RIFX)",
         [b'r', b'i', b'f', b'f', ..] => " but that of a Wave64 file",
-        [b'f', b'L', b'a', b'C', ..] => " but that of a FLAC file",
-        [b'O', b'g', b'g', b'S', ..] => " but that of an Ogg file",
-        [b'I', b'D', b'3', ..] | [0xff, 0xe0..=0xff, ..] => " but that of an MP3 file",
+        [_, _, _, _, b'f', b't', b'y', b'p', ..] => " but that of an MP4 file",
+        [0x1a, 0x45, 0xdf, 0xa3, ..] => " but that of a Matroska or WebM file",
+        [b'F', b'O', b'R', b'M', ..] => " but that of an AIFF file",
         _ => "",
     };
     let help = match kind {
         "" => "",
         _ => "; convert it first, for instance `ffmpeg -i IN -c:a pcm_s16le OUT.wav`",
     };
-    Rejected::new("audio_invalid", format!("no WAV header{kind}{help}"))
+    Rejected::new("audio_invalid", format!("no header of {FORMATS}{kind}{help}"))
 }
 
 /// Whether a chunk's name is at this place.

@@ -229,13 +229,15 @@ fn what_is_not_read_is_named_with_what_to_do() {
         assert_eq!(rejected.reason, "audio_invalid");
         assert!(rejected.detail.contains(name) && rejected.detail.contains("-c:a pcm_s16le"), "{rejected}");
     }
-    for (bytes, name) in
-        [(&b"fLaC\0\0\0\0\0\0\0\0\0"[..], "FLAC"), (b"RIFX\0\0\0\0WAVEfmt ", "RIFX"), (b"ID3", "MP3")]
-    {
+    for (bytes, name) in [
+        (&b"\0\0\0\x20ftypM4A "[..], "MP4"),
+        (b"RIFX\0\0\0\0WAVEfmt ", "RIFX"),
+        (b"FORM\0\0\0\x20AIFF", "AIFF"),
+    ] {
         let rejected = check(bytes).unwrap_err();
         assert!(rejected.reason == "audio_invalid" && rejected.detail.contains(name), "{rejected}");
     }
-    assert_eq!(check(b"hello").unwrap_err().detail, "no WAV header");
+    assert_eq!(check(b"hello").unwrap_err().detail, "no header of WAV, FLAC, Ogg Vorbis or MP3");
 }
 
 proptest! {

@@ -45,7 +45,7 @@ class Lease:
 
 
 class Image:
-    """A picture: JPEG, PNG, or raw (binary PPM), as the frames of videos are."""
+    """A picture: JPEG, PNG, WebP, TIFF, BMP, GIF, or raw (binary PPM), as the frames of videos are."""
 
     __slots__ = ("data", "_header")
 

@@ -269,7 +269,7 @@ macro_rules! numbers {
 }
 numbers!(f32, f64, i64, i32, i8, u8);
 
-impl Number for <Float16Type as arrow_array::ArrowPrimitiveType>::Native {
+impl Number for half::f16 {
     fn float(self) -> f64 {
         self.to_f64()
     }

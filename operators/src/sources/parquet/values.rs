@@ -1,4 +1,5 @@
 //! Values of Arrow columns as values of declared columns, and which types fit.
+use crate::record::element_type;
 use crate::relational::expression::Cell;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -16,7 +17,7 @@ pub(super) fn fits(found: &DataType, declared: &ColumnType) -> Result<(), Option
     let fits = match declared {
         ColumnType::Int64 => whole_bits(found).is_some(),
         ColumnType::Float64 => {
-            float_bits(found).is_some() || whole_bits(found).is_some_and(|bits| bits <= 32)
+            float_bits(found).is_some() || whole_bits(found).is_some_and(|bits| bits <= 54)
         }
         ColumnType::Bool => *found == DataType::Boolean,
         ColumnType::Text => is_text(found),
@@ -51,7 +52,9 @@ fn declaration(found: &DataType) -> Option<String> {
         found if float_bits(found).is_some() => Some("float64".into()),
         found => {
             let item = item_of(found)?;
-            let element = ElementType::ALL.into_iter().find(|element| holds(*element, item))?;
+            let wider = [ElementType::Int32, ElementType::Int64, ElementType::Float64];
+            let element =
+                element_type(item).or_else(|| wider.into_iter().find(|element| holds(*element, item)))?;
             let length = match found {
                 DataType::FixedSizeList(_, length) => length.to_string(),
                 _ => "LENGTH".into(),
@@ -129,7 +132,7 @@ pub(super) fn cell<'a>(
         ColumnType::Bool => Cell::Bool(array.as_boolean().value(row)),
         ColumnType::Tensor { element, shape } => {
             let one = [1usize];
-            let shape_of_lists = if shape.is_empty() { &one[..] } else { shape };
+            let shape_of_lists = if shape.is_empty() { &one[..] } else { shape.as_slice() };
             let (values, range) = span(array, row..row + 1, shape_of_lists)?;
             bytes.clear();
             for place in range {
@@ -163,7 +166,7 @@ fn span(lists: &ArrayRef, rows: Range<usize>, shape: &[usize]) -> Result<(ArrayR
             lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize
         } else {
             let lists = lists.as_fixed_size_list();
-            lists.value_offset(row) as usize..lists.value_offset(row + 1) as usize
+            lists.value_offset_at(row)..lists.value_offset_at(row) + lists.value_length() as usize
         };
         if part.len() != *length {
             return Err(format!("has a list of length {} in place of {length}", part.len()));
@@ -254,11 +257,11 @@ mod tests {
             (DataType::Binary, "text", Err(None)),
             (list(DataType::Float16), "tensor<float32>[3]", Ok(())),
             (list(DataType::Float64), "tensor<float32>[3]", Err(Some("tensor<float64>[LENGTH]"))),
-            (list(DataType::UInt8), "tensor<int8>[3]", Err(Some("tensor<float32>[LENGTH]"))),
+            (list(DataType::UInt8), "tensor<int8>[3]", Err(Some("tensor<uint8>[LENGTH]"))),
             (list(DataType::UInt8), "tensor<float16>[3]", Ok(())),
-            (list(DataType::Int16), "tensor<float16>[3]", Err(Some("tensor<float32>[LENGTH]"))),
+            (list(DataType::Int16), "tensor<float16>[3]", Err(Some("tensor<int32>[LENGTH]"))),
             (list(DataType::Int16), "tensor<float32>[3]", Ok(())),
-            (list(DataType::Int32), "tensor<float32>[3]", Err(Some("tensor<float64>[LENGTH]"))),
+            (list(DataType::Int32), "tensor<float32>[3]", Err(Some("tensor<int32>[LENGTH]"))),
             (list(DataType::UInt64), "tensor<int64>[3]", Err(None)),
             (list(list(DataType::Int8)), "tensor<int32>[2, 3]", Ok(())),
             (list(list(DataType::Int8)), "tensor<int32>[6]", Err(None)),

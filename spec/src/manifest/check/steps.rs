@@ -54,7 +54,7 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         InputType::Image => &[Float32, Float16, Uint8],
         InputType::Audio => &[Float32, Float16],
         InputType::Text if input.preprocess.is_empty() => &[Text],
-        InputType::Text => &[Int64, Int32],
+        InputType::Text => &[Int64, Int32, Float32],
         InputType::Tensor => &ElementType::ALL,
         InputType::Bytes => &[Int64, Int32, Uint8, Float32],
         InputType::Features => &[Float32, Float16, Float64, Int64, Int32],
@@ -118,8 +118,11 @@ fn normalizes_bytes(input: &ModelInput, step: &Preprocess) -> bool {
 
 fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
     match &step.value {
+        Preprocess::FitHeight { width: Some(0), .. } | Preprocess::FitHeight { height: 0, .. } => {
+            let help = "write a width and height of 1 or more";
+            unfit(found, step, "an image without pixels".to_string(), help);
+        }
         Preprocess::Resize { width, height, .. }
-        | Preprocess::FitHeight { width, height, .. }
         | Preprocess::Letterbox { width, height, .. }
         | Preprocess::CenterCrop { width, height }
             if *width == 0 || *height == 0 =>
@@ -185,7 +188,7 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
                 );
             }
         }
-        Preprocess::Characters { alphabet, length } if alphabet.is_empty() || *length == 0 => {
+        Preprocess::Characters { alphabet, length, .. } if alphabet.is_empty() || *length == Some(0) => {
             unfit(found, step, "no characters".to_string(), "write an alphabet and a length of 1 or more");
         }
         Preprocess::Gain { factor } if !factor.is_finite() || *factor == 0.0 => {
@@ -228,7 +231,10 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
                     shape.swap(last - 1, last);
                 }
             }
-            Preprocess::Characters { length, .. } => shape = Some(vec![Some(*length)]),
+            Preprocess::Characters { alphabet, length, one_hot: true, .. } => {
+                shape = Some(vec![*length, u32::try_from(alphabet.chars().count()).ok()]);
+            }
+            Preprocess::Characters { length, .. } => shape = Some(vec![*length]),
             Preprocess::Tokenize { length, .. } => shape = Some(vec![*length]),
             Preprocess::Ends { first, last, .. } => shape = Some(vec![Some(first.saturating_add(*last))]),
             _ => {}
@@ -242,8 +248,8 @@ fn expected_picture(input: &ModelInput) -> Option<Vec<Option<u32>>> {
     let (mut channels, mut size) = (3, (None, None));
     for step in &input.preprocess {
         match &step.value {
+            Preprocess::FitHeight { width, height, .. } => size = (Some(*height), *width),
             Preprocess::Resize { width, height, .. }
-            | Preprocess::FitHeight { width, height, .. }
             | Preprocess::Letterbox { width, height, .. }
             | Preprocess::CenterCrop { width, height } => size = (Some(*height), Some(*width)),
             Preprocess::ShorterSide { .. } | Preprocess::Square { .. } => size = (None, None),
@@ -402,10 +408,22 @@ fn check_text(
     }
 }
 
+/// Whether an output has one value for each record.
+fn is_single(output: &ModelOutput) -> bool {
+    let first = output.postprocess.first().map(|step| &step.value);
+    let pools = matches!(first, Some(Postprocess::MeanPool { .. } | Postprocess::Pick { .. }));
+    let row = Dimension::row(&output.shape);
+    row.iter().skip(usize::from(pools)).all(|dimension| *dimension == Dimension::Fixed(1))
+}
+
 /// Checks an output: its steps must end in the column's type.
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
-    let boxes = |step: &Located<Postprocess>| matches!(step.value, Postprocess::DecodeBoxes(_));
-    let is_open = output.shape.contains(&Dimension::Any) && !output.postprocess.iter().any(boxes);
+    // These steps give as much for an output of any length.
+    let closes = |step: &Located<Postprocess>| {
+        use Postprocess::{CtcDecode, DecodeBoxes, MeanPool, Pick};
+        matches!(step.value, DecodeBoxes(_) | CtcDecode { .. } | MeanPool { .. } | Pick { .. })
+    };
+    let is_open = output.shape.contains(&Dimension::Any) && !output.postprocess.iter().any(closes);
     if is_open || output.shape.iter().filter(|dimension| **dimension == Dimension::Batch).count() > 1 {
         found.push(
             Diagnostic::error("E0502", format!("output `{}` has no fixed size for a record", output.name))
@@ -434,10 +452,21 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
             let message = "no step can follow argmax, max, top_k or ctc_decode".to_string();
             unfit(found, step, message, "move it to the end");
         }
-        let classes = match output.shape.last() {
+        let is_pool =
+            |step: &Postprocess| matches!(step, Postprocess::MeanPool { .. } | Postprocess::Pick { .. });
+        if is_pool(step) && (index > 0 || Dimension::row(&output.shape).is_empty()) {
+            let help = "write it as the first step, for an output such as [batch, any, 384]";
+            unfit(found, step, "mean_pool and pick need a dimension".to_string(), help);
+        }
+        let row = Dimension::row(&output.shape);
+        let classes = match row.last() {
             Some(Dimension::Fixed(size)) => *size,
             _ => continue,
         };
+        // The best classes instead of scores.
+        if row.len() == 1 && matches!(step.value, Postprocess::CtcDecode { .. }) {
+            continue;
+        }
         match &step.value {
             Postprocess::Argmax { labels, .. } | Postprocess::TopK { labels, .. }
                 if !labels.is_empty() && labels.len() as u64 != u64::from(classes) =>
@@ -453,7 +482,9 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
                     "write a number from 1 to that",
                 );
             }
-            Postprocess::CtcDecode { alphabet, alphabet_metadata: None, .. } if alphabet.is_empty() => {
+            Postprocess::CtcDecode { alphabet, alphabet_metadata: None, alphabet_file: None, .. }
+                if alphabet.is_empty() =>
+            {
                 unfit(
                     found,
                     step,
@@ -462,7 +493,8 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
                 );
             }
             // The number of characters in the file is checked when it is read.
-            Postprocess::CtcDecode { alphabet_metadata: Some(_), .. } => {}
+            Postprocess::CtcDecode { alphabet_metadata: Some(_), .. }
+            | Postprocess::CtcDecode { alphabet_file: Some(_), .. } => {}
             Postprocess::CtcDecode { alphabet, blank, .. } => {
                 // The blank may have a character of its own in the alphabet, or none.
                 let characters = alphabet.chars().count() as u64;
@@ -495,7 +527,7 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
         Some(Postprocess::TopK { .. } | Postprocess::DecodeBoxes(_) | Postprocess::TextBoxes(_)) => {
             &[OutputType::Tensor]
         }
-        _ if Dimension::row(&output.shape).iter().all(|dimension| *dimension == Dimension::Fixed(1)) => {
+        _ if is_single(output) => {
             use OutputType::{Bool, Float64, Int64, Tensor, Text};
             match output.dtype {
                 ElementType::Text => &[Text, Tensor][..],

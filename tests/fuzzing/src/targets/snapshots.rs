@@ -1,7 +1,7 @@
 //! Snapshots of operators, which any writer to the folder or the bucket of states may have changed.
 use arrow_array::{
-    ArrayRef, FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array, Int64Array,
-    RecordBatch, StringArray, UInt32Array, UInt64Array,
+    ArrayRef, BinaryArray, FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array,
+    Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field};
 use std::cell::OnceCell;
@@ -35,6 +35,7 @@ fn kept() -> Vec<(&'static str, Vec<StreamType>, &'static str)> {
         ("score", FLOAT),
         ("class", TEXT),
     ]);
+    let sounds = stream(&[("k", TEXT), ("audio", ColumnType::Audio)]);
     let looks = ColumnType::Tensor { element: ElementType::Float32, shape: vec![2] };
     let tracks =
         stream(&[("track", TEXT), ("camera", TEXT), ("start", INT), ("end", INT), ("embedding", looks)]);
@@ -49,6 +50,7 @@ fn kept() -> Vec<(&'static str, Vec<StreamType>, &'static str)> {
         ("track", vec![boxes], "{gives: tracks, path: true}"),
         ("associate", vec![tracks], "{likeness: 0.9, within: 50ms, keep: 10s}"),
         ("lookup", vec![readings()], "{path: zones.csv, key: k, columns: {zone: text}}"),
+        ("slices", vec![sounds], "{length: 2ms, every: 1ms, sample_rate: 1000, key: k}"),
     ]
 }
 
@@ -152,6 +154,11 @@ fn rows(stream: &StreamType, source: usize, first: u64) -> RecordBatch {
                 let looks = Float32Array::from(vec![1.0, 0.0, 0.0, 1.0, 0.6, 0.8]);
                 Arc::new(FixedSizeListArray::new(item, 2, Arc::new(looks), None))
             }
+            // Three samples at a rate of 1000 Hz.
+            (ColumnType::Audio, _) => Arc::new(BinaryArray::from(vec![
+                &b"RIFF\x28\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\xe8\x03\0\0\xe8\x03\0\0\x01\0\x08\0data\x03\0\0\0\x10\x90\xf0"[..];
+                3
+            ])),
             (_, "score") => Arc::new(Float64Array::from(vec![0.9; 3])),
             _ => Arc::new(Float64Array::from_iter_values(
                 numbers.iter().map(|number| *number as f64 * 7.5 + 20.0),

@@ -183,7 +183,12 @@ fn no_part_of_a_file_is_taken_for_the_whole() {
             match decode(&file[..length]) {
                 Ok(part) => {
                     assert!(part == whole, "{name}: {length} of {} bytes", file.len());
-                    assert!(!name.starts_with("webp") && !name.starts_with("png"), "{name}: {length}");
+                    // All of these must be there, but for a byte that fills the last chunk up.
+                    let is_whole = length + 1 == file.len() && name.starts_with("webp");
+                    assert!(
+                        is_whole || !(name.starts_with("webp") || name.starts_with("png")),
+                        "{name}: {length}"
+                    );
                 }
                 Err(error) => {
                     assert!(error.reason == "image_truncated" || error.reason == "image_invalid", "{error}")
@@ -201,9 +206,10 @@ fn sizes_are_checked_before_decoding() {
     bmp[18..22].copy_from_slice(&20_000u32.to_le_bytes());
     gif[6..10].copy_from_slice(&[0xff; 4]);
     // Width and height less one, of 14 bits each.
-    webp[21..25].copy_from_slice(&((1 << 28) - 1u32).to_le_bytes());
+    webp[21..25].copy_from_slice(&(15_999u32 << 14 | 15_999).to_le_bytes());
     for bytes in [bmp, gif, webp] {
-        assert_eq!(decode(&bytes).unwrap_err().reason, "image_too_large");
+        let rejected = decode(&bytes).unwrap_err();
+        assert_eq!(rejected.reason, "image_too_large", "{rejected}");
     }
     let mut tiff = encoded(4, 3, ImageFormat::Tiff);
     let width = tiff.windows(4).position(|tag| tag == [0, 1, 4, 0] || tag == [0, 1, 3, 0]).unwrap();

@@ -1,0 +1,3 @@
+//! Operators on sounds: `slices`.
+pub mod slices;
+mod slices_state;
