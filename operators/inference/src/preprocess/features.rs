@@ -172,7 +172,7 @@ impl Part {
     }
 
     fn convert(&self, cell: FeatureCell<'_>) -> Result<Converted, Rejected> {
-        if cell == FeatureCell::Missing {
+        if cell == FeatureCell::Missing || self.is_blank(cell) {
             let Some(missing) = self.missing else {
                 return Err(Rejected::new("missing_value", format!("the column `{}` is empty", self.column)));
             };
@@ -194,6 +194,15 @@ impl Part {
                 format!("the column `{}` has another type than the manifest declares", self.column),
             )),
         }
+    }
+
+    /// Whether a text is no category but an empty field: files of text do not tell it from none. Without a rule for
+    /// missing values it is a category that is not known.
+    fn is_blank(&self, cell: FeatureCell<'_>) -> bool {
+        let unknown = |categories: &Categories| !categories.texts.contains_key("");
+        cell == FeatureCell::Text("")
+            && self.missing.is_some()
+            && self.categories.as_ref().is_some_and(unknown)
     }
 
     fn category(
@@ -296,8 +305,11 @@ mod tests {
         let rejected = floats(&[plain("a"), plain("height")], &[Int(1), FeatureCell::Missing]).unwrap_err();
         assert_eq!(rejected, Rejected::new("missing_value", "the column `height` is empty"));
         let mut kind = category("kind", &["x", "y"], true, None);
-        kind.value.missing = Some(Missing::Number(0.0));
-        assert_eq!(floats(&[kind], &[FeatureCell::Missing]).unwrap(), [0.0, 0.0]);
+        kind.value.missing = Some(Missing::Number(0.5));
+        assert_eq!(floats(&[kind.clone()], &[FeatureCell::Missing]).unwrap(), [0.5, 0.5]);
+        assert_eq!(floats(&[kind.clone()], &[Text("")]).unwrap(), [0.5, 0.5], "an empty field of a CSV file");
+        kind.value.categories[1].clear();
+        assert_eq!(floats(&[kind], &[Text("")]).unwrap(), [0.0, 1.0], "a category of its own");
     }
 
     #[test]
