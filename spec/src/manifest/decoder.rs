@@ -36,7 +36,7 @@
 //! assert_eq!(manifest.decoder.map(|decoder| decoder.end), Some(2));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
-use super::{Dimension, InputType, LoopFeed, Manifest};
+use super::{Dimension, InputType, LoopFeed, Manifest, ModelInput, Preprocess};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::span::Located;
 use schemars::JsonSchema;
@@ -128,13 +128,17 @@ pub struct Cache {
 impl Manifest {
     pub(super) fn check_decoder(&self, found: &mut Diagnostics) {
         let Some(decoder) = &self.decoder else {
-            let any = self.inputs.iter().find(|input| input.shape.contains(&Dimension::Any));
-            if let Some(input) = any {
+            // Texts of a batch are padded to the longest.
+            let tokenizes = |step: &Located<Preprocess>| matches!(step.value, Preprocess::Tokenize { .. });
+            let is_open = |input: &&ModelInput| {
+                input.shape.contains(&Dimension::Any) && !input.preprocess.iter().any(tokenizes)
+            };
+            if let Some(input) = self.inputs.iter().find(is_open) {
                 found.push(
                     Diagnostic::error("E0502", format!("input `{}` has no fixed size", input.name))
                         .at(input.shape.span.clone())
                         .with_help(
-                            "`any` is for models with a `decoder`; others need numbers, see pad_or_trim",
+                            "`any` is for `tokenize` and models with a `decoder`; others need numbers, see pad_or_trim",
                         ),
                 );
             }
