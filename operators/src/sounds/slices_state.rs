@@ -193,7 +193,8 @@ impl Running {
         heard.samples.drain(..used.min(heard.samples.len()));
     }
 
-    /// Sends windows of the sound that waits longest, until it has none left or the epoch has enough. Returns the samples sent.
+    /// Sends windows of the sound that waits longest, until it has none left or the epoch has enough. Returns
+    /// the samples sent.
     fn send_first(&mut self, most: usize, output: &mut Output) -> Result<usize, OperatorError> {
         let setup = Arc::clone(&self.setup);
         let Some(first) = self.waiting.front_mut() else { return Ok(0) };
