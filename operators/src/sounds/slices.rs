@@ -9,7 +9,8 @@
 //!     length: 1280ms            # samples of a window
 //!     every: 80ms               # from the start of one window to that of the next; default: `length`, without overlap
 //!     sample_rate: 16000        # samples a second; default: 16000
-//!     key: microphone           # sounds with one value in this column continue one another; default: each is by itself
+//!     key: microphone           # sounds with one value here continue one another; default: each is by itself
+//!     number: chunk             # counts the sounds of each key; default: their event times decide
 //! ```
 //! A window is a record with the columns of the sound it comes from except the sound, `start` (float64,
 //! seconds) and `samples` (`tensor<float32>[N]`, N by `length` and `sample_rate`; the mean of the channels,
@@ -25,8 +26,10 @@
 //! may be off by half of `every`. If it begins later than that, something is missing: what was held is left
 //! out, counted as a note `gap` on the sound that follows, and windows start anew with it. Chunks that
 //! overlap are cut where the one before ended. A sound that ends before the one before did is counted as a
-//! drop, `late`. A sound must have `sample_rate`, because chunks cannot be converted one by one; else it is a
-//! dead letter, `audio_sample_rate`, as are those that cannot be decoded.
+//! drop, `late`. With `number`, sounds of consecutive numbers have nothing between them and do not overlap,
+//! however late the machine noted their times; any other number is a gap. A sound must have `sample_rate`,
+//! because chunks cannot be converted one by one; else it is a dead letter, `audio_sample_rate`, as are those
+//! that cannot be decoded.
 //!
 //! The event time of a window is that of the sound with its last sample. Several stages may share the work by
 //! key.
@@ -85,6 +88,10 @@ pub struct Options {
     /// sound is by itself.
     #[serde(default)]
     key: Option<Located<String>>,
+    /// With `key`, an int64 column that counts the sounds of each key; sounds whose numbers follow one another
+    /// have nothing between them, whatever their times. Default: their times decide.
+    #[serde(default)]
+    number: Option<Located<String>>,
     /// The column of the sound. Default: audio.
     #[serde(default = "audio")]
     audio: Located<String>,
@@ -182,6 +189,13 @@ impl TypedOperatorKind for Slices {
         };
         let audio = place(&options.audio, "audio", ColumnType::Audio);
         let key = options.key.as_ref().map(|key| place(key, "text", ColumnType::Text));
+        let number = options.number.as_ref().map(|number| place(number, "int64", ColumnType::Int64));
+        if let (None, Some(number)) = (key, &options.number) {
+            let error = Diagnostic::error("E0606", "sounds are counted by `key`, which is not there");
+            errors.push(
+                error.at(number.span.clone()).with_help("write `key: microphone` too, or leave out `number`"),
+            );
+        }
         let kept: Vec<usize> = (0..port.stream.columns.len()).filter(|index| *index != audio).collect();
         for name in ["start", "samples"] {
             if kept.iter().any(|index| port.stream.columns[*index].name == name) {
@@ -205,6 +219,7 @@ impl TypedOperatorKind for Slices {
             every,
             audio,
             key,
+            number,
             kept,
             input: record_schema(&port.stream),
             output: record_schema(&output),
