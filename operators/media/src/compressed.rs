@@ -11,8 +11,8 @@
 //! | Ogg Vorbis | one stream | within 0.1 of 1/32768 |
 //! | MP3 | layer III of MPEG 1, 2 and 2.5 | within 0.1 of 1/32768 |
 //!
-//! Measured on twenty seconds of tones and noise at 16 and 44.1 kHz: MP3 is off by 0.01 in the mean square, Vorbis by
-//! 0.001.
+//! Measured on twenty seconds of tones and noise at 16 and 44.1 kHz: MP3 is off by 0.01 (the root of the mean
+//! square), Vorbis by 0.001, in units of 1/32768.
 //!
 //! An encoder of MP3 adds samples before and after the sound, and says in its first frame how many. They are
 //! dropped, as ffmpeg does, so that a sound has its length from before encoding. Without that frame nothing
