@@ -13,6 +13,7 @@ const MAY_NAME_KINDS: &[&str] = &["operators/", "optimizer/problems/", "examples
 /// Names of kinds that mean something else where they stand: (path, name, meaning).
 const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("cli/src/arguments/cluster.rs", "join", "an option of the command line"),
+    ("cli/src/arguments/cluster/elastic.rs", "slices", "a rule by which containers share processors"),
     ("cli/src/report/objects.rs", "track", "a column"),
     ("deploy/src/compose/services.rs", "join", "a secret"),
     ("deploy/src/kubernetes/pods.rs", "join", "a secret"),

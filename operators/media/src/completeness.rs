@@ -1,14 +1,15 @@
 //! Checks that an encoded image is complete.
 //!
-//! Decoders silently fill missing parts with grey, as browsers want. In a pipeline a half image gives a wrong answer
-//! without explanation. So the structure is walked to its end marker before decoding; no pixel is touched.
+//! Decoders silently fill missing parts with grey, as browsers want. In a pipeline a half image gives a wrong
+//! answer without explanation. So the structure is walked to its end marker before decoding; no pixel is
+//! touched.
 
 /// Whether a JPEG stream reaches its end marker (EOI).
 pub(crate) fn jpeg_is_complete(bytes: &[u8]) -> bool {
     let mut at = 2; // after the start marker
     loop {
-        // To the next marker. Compressed data may precede it, in which 0xFF 0x00 stands for the byte 0xFF, 0xFF
-        // 0xD0..=0xD7 are restarts, and any number of 0xFF is padding.
+        // To the next marker. Compressed data may precede it, in which 0xFF 0x00 stands for the byte 0xFF,
+        // 0xFF 0xD0..=0xD7 are restarts, and any number of 0xFF is padding.
         while bytes.get(at).is_some_and(|byte| *byte != 0xff) {
             at += 1;
         }

@@ -1,7 +1,7 @@
 //! Scales pictures by the filters of the libraries that models were trained with.
 //!
-//! The same picture scaled by two filters differs in many pixels, and a model may answer differently. So each filter
-//! follows one of Pillow or OpenCV:
+//! The same picture scaled by two filters differs in many pixels, and a model may answer differently. So each
+//! filter follows one of Pillow or OpenCV:
 //!
 //! | filter | follows | differs, in levels of 255 |
 //! |---|---|---|
@@ -10,13 +10,13 @@
 //! | `OpencvNearest`, `OpencvLinear`, `OpencvArea` | OpenCV's `INTER_NEAREST`, `INTER_LINEAR`, `INTER_AREA` | nowhere |
 //! | `OpencvCubic` | OpenCV's `INTER_CUBIC` | by 1 in 3 % of the values |
 //!
-//! Measured with Pillow 11.3 and OpenCV 5.0 (its 4.14 gives the same bytes) on 400 pictures with sides of 1 to 90 and
-//! 23 of usual and extreme sizes, of noise, blurred noise, and black and white. `testdata/make_filters.py` makes the
-//! references of the tests.
+//! Measured with Pillow 11.3 and OpenCV 5.0 (its 4.14 gives the same bytes) on 400 pictures with sides of 1
+//! to 90 and 23 of usual and extreme sizes, of noise, blurred noise, and black and white.
+//! `testdata/make_filters.py` makes the references of the tests.
 //!
-//! Pillow scales along x first and cuts levels to 0..=255 before it scales along y. Pillow 13 chooses the order by the
-//! sizes: where it begins with y, `BICUBIC` and `LANCZOS` differ from those before it by up to 56 levels at sharp edges.
-//! The order here is always that of Pillow 12 and older.
+//! Pillow scales along x first and cuts levels to 0..=255 before it scales along y. Pillow 13 chooses the
+//! order by the sizes: where it begins with y, `BICUBIC` and `LANCZOS` differ from those before it by up to
+//! 56 levels at sharp edges. The order here is always that of Pillow 12 and older.
 //!
 //! ```
 //! use image::{Rgb, RgbImage};
@@ -66,7 +66,8 @@ pub fn scaled(image: RgbImage, width: u32, height: u32, filter: Filter) -> RgbIm
     scale(RawImage { width: from_width, height: from_height, pixels: image.as_raw() }, width, height, filter)
 }
 
-/// Scales a picture where it is, as [`scaled`] does. A picture or a result without pixels gives black ones or none.
+/// Scales a picture where it is, as [`scaled`] does. A picture or a result without pixels gives black ones or
+/// none.
 pub fn scale(picture: RawImage<'_>, width: u32, height: u32, filter: Filter) -> RgbImage {
     let black = || RgbImage::new(width, height);
     let (pixels, _) = picture.pixels.as_chunks::<3>();

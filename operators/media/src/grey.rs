@@ -1,11 +1,11 @@
 //! Grey pictures.
 use image::{GrayImage, Luma, RgbImage};
 
-/// Converts to grey as Pillow's `convert("L")`, bit for bit: 0.299 red + 0.587 green + 0.114 blue, rounded to the
-/// nearest level.
+/// Converts to grey as Pillow's `convert("L")`, bit for bit: 0.299 red + 0.587 green + 0.114 blue, rounded to
+/// the nearest level.
 ///
-/// OpenCV's `COLOR_RGB2GRAY` rounds these shares to 15 bits instead of 16. It gives one level more or less for 0.1 %
-/// of all colours, and the same for the others.
+/// OpenCV's `COLOR_RGB2GRAY` rounds these shares to 15 bits instead of 16. It gives one level more or less
+/// for 0.1 % of all colours, and the same for the others.
 ///
 /// ```
 /// use image::{Rgb, RgbImage};

@@ -1,9 +1,9 @@
-//! Decodes WAV bytes to mono samples, and those of the other formats in [`FORMATS`], which it recognises by their first
-//! bytes.
+//! Decodes WAV bytes to mono samples, and those of the other formats in [`FORMATS`], which it recognises by
+//! their first bytes.
 //!
-//! Of WAV it supports RIFF files and those beyond 4 GiB (RF64, BW64) with whole numbers of 8 to 32 bits, floats of 32 and 64
-//! bits, A-law and mu-law, also in the extended format. A writer into a pipe does not know the length and writes 0 or
-//! the largest number: then the samples extend to the end of the file.
+//! Of WAV it supports RIFF files and those beyond 4 GiB (RF64, BW64) with whole numbers of 8 to 32 bits,
+//! floats of 32 and 64 bits, A-law and mu-law, also in the extended format. A writer into a pipe does not
+//! know the length and writes 0 or the largest number: then the samples extend to the end of the file.
 use crate::Rejected;
 use crate::compressed::{self, Format};
 use crate::resample::RATES;
@@ -18,12 +18,12 @@ pub const FORMATS: &str = "WAV, FLAC, Ogg Vorbis or MP3";
 /// The usual endings of the names of such files, lower case.
 pub const ENDINGS: &[&str] = &["wav", "flac", "ogg", "oga", "mp3"];
 
-/// Decodes a sound (see [`FORMATS`]) to mono samples between -1 and 1 (the mean of the channels; integers are divided by
-/// the largest magnitude of their width, so 16-bit ones by 32768).
+/// Decodes a sound (see [`FORMATS`]) to mono samples between -1 and 1 (the mean of the channels; integers are
+/// divided by the largest magnitude of their width, so 16-bit ones by 32768).
 ///
 /// # Errors
-/// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate`, with a correction, if
-/// the rate differs from `sample_rate` (in Hz).
+/// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate`, with a
+/// correction, if the rate differs from `sample_rate` (in Hz).
 pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
     let check_rate = |found: u32| {
         if found == sample_rate {
@@ -45,8 +45,8 @@ pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
     samples(&header, bytes.len())
 }
 
-/// Checks the chunks without decoding: there must be a format and samples. Decoding checks the format itself and the
-/// number of samples. Of other formats the header is read, of Ogg every page.
+/// Checks the chunks without decoding: there must be a format and samples. Decoding checks the format itself
+/// and the number of samples. Of other formats the header is read, of Ogg every page.
 ///
 /// # Errors
 /// `audio_invalid`, `audio_truncated` before the first sample, `audio_empty`.

@@ -1,6 +1,7 @@
 """Writes filters.json: pictures as scaled by Pillow and OpenCV, the references of the tests in src/filter.
 
-Needs `pip install numpy "pillow<13" opencv-python-headless`; made with Pillow 12.3.0 and OpenCV 5.0.0. Pillow 13 may scale along y first.
+Needs `pip install numpy "pillow<13" opencv-python-headless`; made with Pillow 12.3.0 and OpenCV 5.0.0.
+Pillow 13 may scale along y first.
 """
 import json
 import os
@@ -12,7 +13,7 @@ from PIL import Image
 PILLOW = {"NEAREST": "PillowNearest", "BOX": "PillowBox", "BILINEAR": "PillowBilinear",
           "BICUBIC": "PillowBicubic", "LANCZOS": "PillowLanczos"}
 OPENCV = {"NEAREST": "OpencvNearest", "LINEAR": "OpencvLinear", "CUBIC": "OpencvCubic", "AREA": "OpencvArea"}
-# From and to: width and height. Shrunk, enlarged, both, halved, by whole numbers, to and from one pixel, very flat.
+# From and to: width and height. Shrunk, enlarged, both, halved, by whole numbers, of one pixel, flat.
 SIZES = [((17, 13), (6, 5)), ((7, 5), (12, 9)), ((15, 6), (7, 10)), ((12, 8), (6, 4)), ((15, 12), (5, 3)),
          ((9, 7), (1, 1)), ((1, 1), (3, 2)), ((60, 2), (7, 3)), ((6, 8), (9, 12))]
 

@@ -1,5 +1,5 @@
-"""Writes pictures.json: files of many formats and their pixels as read by Pillow, the references of the tests in
-src/image/decoding.
+"""Writes pictures.json: files of many formats and their pixels as read by Pillow, the references of the tests
+in src/image/decoding.
 
 Needs `pip install numpy pillow`; made with Pillow 12.3.0.
 """
@@ -45,8 +45,8 @@ def main():
     turned = Image.Exif()
     turned[274] = 6
     files = {}
-    for name, options in {"png": {}, "png interlaced": {}, "webp lossless": {"lossless": True, "exact": True}}.items():
-        files[name] = encoded(image, name.split()[0], **options)
+    files["png"] = encoded(image, "png")
+    files["webp lossless"] = encoded(image, "webp", lossless=True, exact=True)
     files["png 8-bit grey"] = encoded(grey, "png")
     files["png palette"] = encoded(palette, "png")
     files["png black and white"] = encoded(bits, "png")
@@ -63,18 +63,21 @@ def main():
     files["bmp black and white"] = encoded(bits, "bmp")
     files["bmp transparent"] = encoded(clear, "bmp")
     for compression in [None, "tiff_lzw", "tiff_deflate", "packbits"]:
-        files[f"tiff {compression}"] = encoded(image, "tiff", compression=compression, strip_size=5 * 3 * WIDTH)
+        options = {"compression": compression, "strip_size": 5 * 3 * WIDTH}
+        files[f"tiff {compression}"] = encoded(image, "tiff", **options)
     files["tiff predicted"] = encoded(image, "tiff", compression="tiff_lzw", tiffinfo={317: 2})
     files["tiff grey"] = encoded(grey, "tiff", compression="tiff_lzw")
     files["tiff 16-bit grey"] = encoded(Image.fromarray(deep), "tiff", compression="tiff_deflate")
     files["tiff transparent"] = encoded(clear, "tiff")
     files["tiff black and white"] = encoded(bits, "tiff", compression="group4")
     files["tiff CMYK"] = encoded(image.convert("CMYK"), "tiff", compression="tiff_lzw")
-    files["tiff pages"] = encoded(image, "tiff", save_all=True, append_images=[second], compression="tiff_lzw")
+    pages = {"save_all": True, "append_images": [second]}
+    files["tiff pages"] = encoded(image, "tiff", compression="tiff_lzw", **pages)
     files["tiff turned"] = encoded(image, "tiff", tiffinfo={274: 6})
     files["gif"] = encoded(palette, "gif")
     files["gif interlaced"] = encoded(palette, "gif", interlace=True)
-    files["gif animated"] = encoded(palette, "gif", save_all=True, append_images=[second.quantize(4)], interlace=False)
+    further = [second.quantize(4)]
+    files["gif animated"] = encoded(palette, "gif", save_all=True, append_images=further, interlace=False)
     files["jpeg"] = encoded(image, "jpeg", quality=95, subsampling=0)
     files["jpeg grey"] = encoded(grey, "jpeg", quality=95)
     files["jpeg progressive"] = encoded(image, "jpeg", quality=95, subsampling=0, progressive=True)

@@ -1,5 +1,5 @@
-"""Writes sounds.json: compressed sounds and their samples as decoded by ffmpeg, the references of the tests in
-src/compressed.
+"""Writes sounds.json: compressed sounds and their samples as decoded by ffmpeg, the references of the tests
+in src/compressed.
 
 Needs `pip install numpy` and the path of ffmpeg as its argument; made with ffmpeg 7.0.2.
 """
@@ -19,7 +19,12 @@ FILES = {
     "ogg vorbis stereo": ("ogg", ["-c:a", "libvorbis", "-q:a", "2"], 22050, 2),
     "mp3": ("mp3", ["-c:a", "libmp3lame", "-b:a", "48k"], 16000, 1),
     "mp3 stereo": ("mp3", ["-c:a", "libmp3lame", "-q:a", "5"], 44100, 2),
-    "mp3 without a frame of the encoder": ("mp3", ["-c:a", "libmp3lame", "-b:a", "32k", "-write_xing", "0", "-id3v2_version", "0"], 8000, 1),
+    "mp3 without a frame of the encoder": (
+        "mp3",
+        ["-c:a", "libmp3lame", "-b:a", "32k", "-write_xing", "0", "-id3v2_version", "0"],
+        8000,
+        1,
+    ),
 }
 
 
@@ -39,7 +44,8 @@ def main():
         form = ["-f", "s32le", "-ar", str(rate), "-ac", str(channels)]
         encoded = f"/tmp/sound.{container}"
         # Into a file: what an encoder writes into its first frame at the end needs one.
-        command = [sys.argv[1], "-v", "error", "-y", *form, "-i", "-", *options, "-fflags", "+bitexact", encoded]
+        command = [sys.argv[1], "-v", "error", "-y", *form, "-i", "-", *options]
+        command += ["-fflags", "+bitexact", encoded]
         subprocess.run(command, input=drawn(rate, channels).tobytes(), check=True)
         with open(encoded, "rb") as file:
             data = file.read()
@@ -48,12 +54,14 @@ def main():
         os.remove(encoded)
         samples = np.frombuffer(decoded, "<f8").reshape(-1, channels)
         if container == "ogg":
-            # The last page says how long the sound is; ffmpeg does not cut it there when it is the first with sound.
+            # The last page says how long the sound is; ffmpeg does not cut it there when it is the first
+            # with sound.
             samples = samples[: rate // 6]
         # In units of 24 bits for FLAC, which is compared to the bit; in such of 16 bits otherwise.
         unit = 1 << 23 if container == "flac" else 1 << 15
         mean = samples.mean(1) * unit
-        numbers = [round(value, 2) for value in mean] if channels == 2 or container != "flac" else [int(value) for value in mean]
+        is_whole = channels == 1 and container == "flac"
+        numbers = [int(value) if is_whole else round(value, 2) for value in mean]
         line = {"name": name, "file": data.hex(), "rate": rate, "unit": unit, "samples": numbers}
         lines.append(json.dumps(line, separators=(",", ":")))
     path = os.path.join(os.path.dirname(__file__), "sounds.json")

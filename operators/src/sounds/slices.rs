@@ -1,4 +1,5 @@
-//! `slices`: windows of samples over sounds, for models that hear a fixed length: wake words, voice activity, events.
+//! `slices`: windows of samples over sounds, for models that hear a fixed length: wake words, voice activity,
+//! events.
 //!
 //! ```yaml
 //! - id: heard
@@ -8,23 +9,30 @@
 //!     length: 1280ms            # samples of a window
 //!     every: 80ms               # from the start of one window to that of the next; default: `length`, without overlap
 //!     sample_rate: 16000        # samples a second; default: 16000
-//!     key: microphone           # sounds with one value in this column continue one another; default: each is by itself
+//!     key: microphone           # sounds with one value here continue one another; default: each is by itself
+//!     number: chunk             # counts the sounds of each key; default: their event times decide
 //! ```
-//! A window is a record with the columns of the sound it comes from except the sound, `start` (float64, seconds) and `samples`
-//! (`tensor<float32>[N]`, N by `length` and `sample_rate`; the mean of the channels, -1 to 1). Sounds are decoded here.
+//! A window is a record with the columns of the sound it comes from except the sound, `start` (float64,
+//! seconds) and `samples` (`tensor<float32>[N]`, N by `length` and `sample_rate`; the mean of the channels,
+//! -1 to 1). Sounds are decoded here.
 //!
-//! Without `key` each sound is a sequence of its own, like those of `wav_directory`: `start` counts from its beginning, and
-//! its rest that fills no window is left out. A sound of another rate is converted. One that is shorter than a window gives
-//! nothing and is counted as a drop, `short`. One epoch gives windows of at most 32 MiB; those left follow in the next.
+//! Without `key` each sound is a sequence of its own, like those of `wav_directory`: `start` counts from its
+//! beginning, and its rest that fills no window is left out. A sound of another rate is converted. One that
+//! is shorter than a window gives nothing and is counted as a drop, `short`. One epoch gives windows of at
+//! most 32 MiB; those left follow in the next.
 //!
-//! With `key` the sounds of each value follow one another by their event times, as those of `microphone` do, and windows run
-//! across their borders; `start` is in seconds since 1970. The time at which a sound begins may be off by half of `every`.
-//! If it begins later than that, something is missing: what was held is left out, counted as a note `gap` on the sound that follows,
-//! and windows start anew with it. Chunks that overlap are cut where the one before ended. A sound that ends before the one before did is
-//! counted as a drop, `late`. A sound must have `sample_rate`, because chunks cannot be converted one by one; else it is a dead letter,
-//! `audio_sample_rate`, as are those that cannot be decoded.
+//! With `key` the sounds of each value follow one another by their event times, as those of `microphone` do,
+//! and windows run across their borders; `start` is in seconds since 1970. The time at which a sound begins
+//! may be off by half of `every`. If it begins later than that, something is missing: what was held is left
+//! out, counted as a note `gap` on the sound that follows, and windows start anew with it. Chunks that
+//! overlap are cut where the one before ended. A sound that ends before the one before did is counted as a
+//! drop, `late`. With `number`, sounds of consecutive numbers have nothing between them and do not overlap,
+//! however late the machine noted their times; any other number is a gap. A sound must have `sample_rate`,
+//! because chunks cannot be converted one by one; else it is a dead letter, `audio_sample_rate`, as are those
+//! that cannot be decoded.
 //!
-//! The event time of a window is that of the sound with its last sample. Several stages may share the work by key.
+//! The event time of a window is that of the sound with its last sample. Several stages may share the work by
+//! key.
 //!
 //! ```
 //! use std::path::Path;
@@ -69,15 +77,21 @@ pub struct Slices;
 pub struct Options {
     /// Length of a window, for instance `1280ms`; a whole number of samples.
     length: Located<TimeSpan>,
-    /// From the start of one window to that of the next, for instance `80ms`; a whole number of samples. Default: as `length`.
+    /// From the start of one window to that of the next, for instance `80ms`; a whole number of samples.
+    /// Default: as `length`.
     #[serde(default)]
     every: Option<Located<TimeSpan>>,
     /// Samples a second. Default: 16000.
     #[serde(default = "rate")]
     sample_rate: Located<u32>,
-    /// Text column of the name of what is heard; sounds with one name continue one another. Default: each sound is by itself.
+    /// Text column of the name of what is heard; sounds with one name continue one another. Default: each
+    /// sound is by itself.
     #[serde(default)]
     key: Option<Located<String>>,
+    /// With `key`, an int64 column that counts the sounds of each key; sounds whose numbers follow one another
+    /// have nothing between them, whatever their times. Default: their times decide.
+    #[serde(default)]
+    number: Option<Located<String>>,
     /// The column of the sound. Default: audio.
     #[serde(default = "audio")]
     audio: Located<String>,
@@ -175,6 +189,13 @@ impl TypedOperatorKind for Slices {
         };
         let audio = place(&options.audio, "audio", ColumnType::Audio);
         let key = options.key.as_ref().map(|key| place(key, "text", ColumnType::Text));
+        let number = options.number.as_ref().map(|number| place(number, "int64", ColumnType::Int64));
+        if let (None, Some(number)) = (key, &options.number) {
+            let error = Diagnostic::error("E0606", "sounds are counted by `key`, which is not there");
+            errors.push(
+                error.at(number.span.clone()).with_help("write `key: microphone` too, or leave out `number`"),
+            );
+        }
         let kept: Vec<usize> = (0..port.stream.columns.len()).filter(|index| *index != audio).collect();
         for name in ["start", "samples"] {
             if kept.iter().any(|index| port.stream.columns[*index].name == name) {
@@ -198,6 +219,7 @@ impl TypedOperatorKind for Slices {
             every,
             audio,
             key,
+            number,
             kept,
             input: record_schema(&port.stream),
             output: record_schema(&output),

@@ -1,6 +1,8 @@
 //! A running `slices`: the sounds whose windows have not all left, and the last samples of each key.
 use crate::api::{DeadLetter, OperatorError, Output, StateKeys, Stateful, TakesKeys};
-use crate::record::{EventTime, METADATA_COLUMNS, Metadata, batch_bytes, binary, text, unfold_metadata};
+use crate::record::{
+    EventTime, METADATA_COLUMNS, Metadata, batch_bytes, binary, int64, text, unfold_metadata,
+};
 use crate::relational::snapshot;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, RecordBatch,
@@ -31,6 +33,7 @@ pub(super) struct Setup {
     /// Payload positions.
     pub(super) audio: usize,
     pub(super) key: Option<usize>,
+    pub(super) number: Option<usize>,
     pub(super) kept: Vec<usize>,
     pub(super) input: SchemaRef,
     pub(super) output: SchemaRef,
@@ -126,10 +129,21 @@ struct Heard {
     samples: Vec<f32>,
     /// Event time of their end, microseconds.
     end: EventTime,
+    /// Number of the last sound, where they are counted.
+    number: Option<i64>,
     /// Samples to pass over before the next window starts, where there is time between windows.
     skip: usize,
     /// Route class of the last sound, by which a state is divided.
     class: u32,
+}
+
+impl Heard {
+    /// Forgets what was before a gap.
+    fn restart(&mut self, output: &mut Output) {
+        self.samples.clear();
+        self.skip = 0;
+        output.note_rows("gap", 1);
+    }
 }
 
 /// A running `slices`.
@@ -160,24 +174,38 @@ impl Running {
         let heard = self.keys.entry(key).or_insert_with(|| Heard {
             samples: Vec::new(),
             end: begin,
+            number: None,
             skip: 0,
             class: 0,
         });
         let off = begin.saturating_sub(heard.end);
         let tolerance = setup.time(setup.every) / 2;
-        if off > tolerance {
-            heard.samples.clear();
-            heard.skip = 0;
-            output.note_rows("gap", 1);
-        } else if off < -tolerance {
-            let known = (off.unsigned_abs() as f64 / SECOND * f64::from(setup.rate)).round() as usize;
-            if known >= chunk.len() {
-                output.drop_rows("late", 1);
-                return;
+        let numbers = setup.number.and_then(|column| int64(batch.column(METADATA_COLUMNS + column)));
+        let number = numbers.filter(|numbers| numbers.is_valid(row)).map(|numbers| numbers.value(row));
+        let is_late = match (heard.number, number) {
+            (Some(last), Some(number)) if number == last.saturating_add(1) => false,
+            (Some(last), Some(number)) if number <= last && off < -tolerance => true,
+            // A number was left out, or the count began anew.
+            (Some(_), Some(_)) => {
+                heard.restart(output);
+                false
             }
-            chunk.drain(..known);
+            _ if off > tolerance => {
+                heard.restart(output);
+                false
+            }
+            _ if off < -tolerance => {
+                let known = (off.unsigned_abs() as f64 / SECOND * f64::from(setup.rate)).round() as usize;
+                chunk.drain(..known.min(chunk.len()));
+                chunk.is_empty()
+            }
+            _ => false,
+        };
+        if is_late {
+            output.drop_rows("late", 1);
+            return;
         }
-        (heard.end, heard.class) = (end, metadata.classes.value(row));
+        (heard.end, heard.number, heard.class) = (end, number, metadata.classes.value(row));
         let passed = heard.skip.min(chunk.len());
         heard.skip -= passed;
         heard.samples.extend_from_slice(&chunk[passed..]);
@@ -193,7 +221,8 @@ impl Running {
         heard.samples.drain(..used.min(heard.samples.len()));
     }
 
-    /// Sends windows of the sound that waits longest, until it has none left or the epoch has enough. Returns the samples sent.
+    /// Sends windows of the sound that waits longest, until it has none left or the epoch has enough. Returns
+    /// the samples sent.
     fn send_first(&mut self, most: usize, output: &mut Output) -> Result<usize, OperatorError> {
         let setup = Arc::clone(&self.setup);
         let Some(first) = self.waiting.front_mut() else { return Ok(0) };
@@ -242,6 +271,7 @@ impl Running {
         Arc::new(Schema::new(vec![
             Field::new("key", DataType::Utf8, true),
             Field::new("end", DataType::Int64, false),
+            Field::new("number", DataType::Int64, true),
             Field::new("skip", DataType::UInt64, false),
             Field::new("class", DataType::UInt32, false),
             Field::new("samples", DataType::Binary, false),
@@ -256,6 +286,7 @@ impl Running {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.keys.keys().map(Option::as_deref).collect::<StringArray>()),
             Arc::new(Int64Array::from_iter_values(heard().map(|of| of.end))),
+            Arc::new(heard().map(|of| of.number).collect::<Int64Array>()),
             Arc::new(UInt64Array::from_iter_values(heard().map(|of| of.skip as u64))),
             Arc::new(UInt32Array::from_iter_values(heard().map(|of| of.class))),
             Arc::new(BinaryArray::from_iter_values(bytes)),
@@ -291,11 +322,12 @@ impl Running {
             .sort_by_key(|waiting| (waiting.time(), Metadata::of(&waiting.row).id(0)));
         let names = text(keys.column(0)).ok_or_else(damaged)?;
         let numbers = |at: usize| keys.column(at).as_any();
-        let (Some(ends), Some(skips), Some(classes), Some(samples)) = (
+        let (Some(ends), Some(counts), Some(skips), Some(classes), Some(samples)) = (
             numbers(1).downcast_ref::<Int64Array>(),
-            numbers(2).downcast_ref::<UInt64Array>(),
-            numbers(3).downcast_ref::<UInt32Array>(),
-            binary(keys.column(4)),
+            numbers(2).downcast_ref::<Int64Array>(),
+            numbers(3).downcast_ref::<UInt64Array>(),
+            numbers(4).downcast_ref::<UInt32Array>(),
+            binary(keys.column(5)),
         ) else {
             return Err(damaged());
         };
@@ -308,6 +340,7 @@ impl Running {
             let heard = Heard {
                 samples: floats.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
                 end: ends.value(row),
+                number: counts.is_valid(row).then(|| counts.value(row)),
                 skip: usize::try_from(skips.value(row)).map_err(|_| damaged())?,
                 class: classes.value(row),
             };

@@ -188,6 +188,32 @@ fn a_gap_starts_anew_and_overlaps_are_cut() {
     assert!((after[0].2 - 300.0 / 1024.0).abs() < 1e-5, "{}", after[0].2);
 }
 
+/// A busy machine notes times late; the numbers tell that nothing is missing.
+#[test]
+fn numbers_decide_where_they_are_given() {
+    let mut slices = running("{length: 125ms, every: 31250us, sample_rate: 1024, key: name, number: number}");
+    let mut hear = |number: u64, time: i64, from: usize| {
+        let mut output = Output::default();
+        let sound = record(number, time, "a", &wav(&samples(from, 100)));
+        slices.apply(0, &records(&stream(), &[sound]), &mut output).unwrap();
+        let snapshot = slices.snapshot().unwrap();
+        slices.restore(&snapshot).unwrap();
+        output
+    };
+    assert!(windows(&hear(7, 0, 0)).is_empty());
+    let late = hear(8, 400_000, 100);
+    assert_eq!(windows(&late).len(), 3);
+    assert!(late.notes.is_empty(), "{:?}", late.notes);
+    // Its time is before the end of the last one by their times.
+    let next = hear(9, 410_000, 200);
+    assert_eq!(windows(&next)[0].3, samples(96, 128).into_iter().map(value).collect::<Vec<_>>());
+    assert_eq!(hear(8, 100_000, 100).drops, [("late".into(), 1)]);
+    assert_eq!(hear(11, 600_000, 400).notes, [("gap".into(), 1)]);
+    // The source counts anew.
+    assert_eq!(hear(0, 900_000, 0).notes, [("gap".into(), 1)]);
+    assert_eq!(windows(&hear(1, 1_000_000, 100)).len(), 3);
+}
+
 #[test]
 fn times_between_windows_are_passed_over() {
     let mut slices = running("{length: 31250us, every: 125ms, sample_rate: 1024, key: name}");
@@ -254,6 +280,7 @@ fn wrong_options_are_told_with_what_to_write() {
     assert!(error("{length: 1s, sample_rate: 3}").message.contains("`sample_rate: 3`"));
     assert_eq!(error("{length: 1s, key: number}").code, "E0601");
     assert_eq!(error("{length: 1s, audio: sound}").code, "E0605");
+    assert!(error("{length: 1s, number: number}").help.unwrap().contains("key: microphone"));
     let with_start =
         StreamType::new([Column::new("audio", ColumnType::Audio), Column::new("start", ColumnType::Int64)]);
     let error = only(bind(&Slices, &[with_start], "length: 1s").err().unwrap());

@@ -3,9 +3,10 @@
 //! ```yaml
 //! - {id: files, kind: file_directory, key: key, rate: 40/s, options: {path: data/unknown, endings: [bin, dat]}}
 //! ```
-//! Every file is one record `{key: text, name: text, bytes: bytes}`; the key is the name without its extension. For models
-//! that read files as they are, such as those that recognise types of files. Dead letters: `file_name_invalid` (not
-//! UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`.
+//! Every file is one record `{key: text, name: text, bytes: bytes}`; the key is the name without its
+//! extension. For models that read files as they are, such as those that recognise types of files. Dead
+//! letters: `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB),
+//! `file_unreadable`.
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;

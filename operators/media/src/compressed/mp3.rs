@@ -106,7 +106,8 @@ fn is_end(rest: &[u8]) -> bool {
         || rest.iter().all(|byte| *byte == 0)
 }
 
-/// Returns the number of frames by the frame of an encoder (`Xing`, `Info`), if this is one and it has the number.
+/// Returns the number of frames by the frame of an encoder (`Xing`, `Info`), if this is one and it has the
+/// number.
 fn counted(bytes: &[u8], frame: Frame) -> Option<Option<u32>> {
     let tag = bytes.get(HEADER + frame.side..)?;
     let [a, b, c, d, _, _, _, flags, count @ ..] = tag.get(..12)? else { return None };

@@ -1,8 +1,8 @@
-//! OpenCV's `resize` of 8-bit pictures, in its arithmetic: whole numbers for `INTER_LINEAR` and `INTER_CUBIC`, floats
-//! for `INTER_AREA`.
+//! OpenCV's `resize` of 8-bit pictures, in its arithmetic: whole numbers for `INTER_LINEAR` and
+//! `INTER_CUBIC`, floats for `INTER_AREA`.
 //!
-//! Weights are whole numbers of which [`ONE`] is the unit. A picture is scaled row by row: those of the source along
-//! x, kept while a row of the result needs them, then several of them along y.
+//! Weights are whole numbers of which [`ONE`] is the unit. A picture is scaled row by row: those of the
+//! source along x, kept while a row of the result needs them, then several of them along y.
 use super::{Pixels, area};
 
 /// One, in units of weights.
@@ -100,7 +100,8 @@ pub(super) fn blended(from: Pixels<'_>, width: usize, height: usize, centre: Cen
         let [upper, lower] = [weight(1.0 - place), weight(place)];
         let to = to.as_flattened_mut();
         for ((to, above), below) in to.iter_mut().zip(rows.get(above)).zip(rows.get(below)) {
-            // Each product is cut and not rounded: the code of OpenCV for processors with vectors has no room for more.
+            // Each product is cut and not rounded: the code of OpenCV for processors with vectors has no room
+            // for more.
             let sum = ((i32::from(*above) * upper) >> 16) + ((i32::from(*below) * lower) >> 16);
             *to = ((sum + 2) >> 2) as u8;
         }
@@ -187,7 +188,8 @@ impl<T: Copy + Default, const KEPT: usize> Rows<T, KEPT> {
         Self { rows: std::array::from_fn(|_| vec![T::default(); 3 * width]), of: [usize::MAX; KEPT] }
     }
 
-    /// Computes a row unless it is there. Rows used together follow each other, so they have different places.
+    /// Computes a row unless it is there. Rows used together follow each other, so they have different
+    /// places.
     fn fill(&mut self, y: usize, compute: impl FnOnce(&mut [T])) {
         let place = y % KEPT;
         if self.of[place] != y {

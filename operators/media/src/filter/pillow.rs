@@ -27,18 +27,20 @@ fn centres(from: usize, to: usize) -> impl ExactSizeIterator<Item = usize> {
     })
 }
 
-/// `BILINEAR`: averages over all that a new pixel covers. Only a buffer whose length contradicts its size gives none.
+/// `BILINEAR`: averages over all that a new pixel covers. Only a buffer whose length contradicts its size
+/// gives none.
 pub(super) fn bilinear(picture: RawImage<'_>, width: u32, height: u32) -> Option<RgbImage> {
     thread_local! {
-        // Its intermediate picture is as large as the result is high: fresh memory for each costs a fault per page.
+        // Its intermediate picture is as large as the result is high: fresh memory for each costs a fault per
+        // page.
         static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new());
     }
     let mut resized = RgbImage::new(width, height);
     let from = TypedImageRef::<U8x3>::from_buffer(picture.width, picture.height, picture.pixels).ok()?;
     let mut to = TypedImage::<U8x3>::from_buffer(width, height, &mut resized).ok()?;
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    // `resize` would compile every kind of pixel here: a minute of processor time more, in the library and in its
-    // tests.
+    // `resize` would compile every kind of pixel here: a minute of processor time more, in the library and in
+    // its tests.
     RESIZER.with_borrow_mut(|resizer| {
         let result = resizer.resize_typed(&from, &mut to, &options);
         if resizer.size_of_internal_buffers() > KEPT_BYTES {
@@ -51,8 +53,9 @@ pub(super) fn bilinear(picture: RawImage<'_>, width: u32, height: u32) -> Option
 
 /// A filter by its weights: the weight at a distance from its centre, and how far it reaches.
 ///
-/// `fast_image_resize` chooses the order of the directions by their cost, and levels are cut to 0..=255 between them. So
-/// it differs from Pillow by up to 56 levels where weights are negative. These filters follow Pillow to the bit.
+/// `fast_image_resize` chooses the order of the directions by their cost, and levels are cut to 0..=255
+/// between them. So it differs from Pillow by up to 56 levels where weights are negative. These filters
+/// follow Pillow to the bit.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
     weight: fn(f64) -> f64,

@@ -28,12 +28,12 @@ pub const FORMATS: &str = "JPEG, PNG, WebP, TIFF, BMP, GIF or binary PPM";
 /// The usual endings of the names of such files, lower case.
 pub const ENDINGS: &[&str] = &["jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif", "ppm"];
 
-/// Decodes a picture (see [`FORMATS`]) to 8-bit RGB, turned and mirrored according to its EXIF orientation. Transparency
-/// is dropped, 16-bit values are rounded. Of several pictures in one file, the first is decoded.
+/// Decodes a picture (see [`FORMATS`]) to 8-bit RGB, turned and mirrored according to its EXIF orientation.
+/// Transparency is dropped, 16-bit values are rounded. Of several pictures in one file, the first is decoded.
 ///
 /// # Errors
-/// `image_invalid`, `image_truncated` or `image_too_large`. The size is read from the header before anything is
-/// decoded.
+/// `image_invalid`, `image_truncated` or `image_too_large`. The size is read from the header before anything
+/// is decoded.
 pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     if RawImage::is_one(bytes) {
         return raw(bytes);
