@@ -261,7 +261,7 @@ fn with_box(bytes: &[u8], [left, top, width, height]: [f64; 4], budget: &mut usi
 /// Most characters of a value.
 const LONGEST: usize = 240;
 
-/// A value as text; tensors are left out.
+/// A value as text; tensors without values are left out.
 fn shown(value: &serde_json::Value) -> Option<String> {
     match value {
         serde_json::Value::Object(_) => None,
