@@ -75,7 +75,7 @@ impl Stage {
     pub(crate) fn push<'a>(&mut self, cell: impl Fn(&str) -> Cell<'a>) -> anyhow::Result<()> {
         for feed in &mut self.feeds {
             let cell = cell(&feed.column);
-            feed.steps.append(cell, &mut feed.batch).map_err(|rejected| anyhow!("{rejected}"))?;
+            feed.steps.append(&[cell], &mut feed.batch).map_err(|rejected| anyhow!("{rejected}"))?;
         }
         self.rows += 1;
         Ok(())

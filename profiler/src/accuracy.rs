@@ -157,7 +157,8 @@ mod tests {
     use crate::subject::tests::subject;
 
     fn row(variants: Choice, right: u64, all: u64) -> AccuracyRow {
-        row_of(variants, right, all, all)
+        let score = Score { scored: all, independent: all, correct: right, ..Score::default() };
+        row_of(variants, right as f64 * 100.0 / all as f64, &score)
     }
 
     #[test]

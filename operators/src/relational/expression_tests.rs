@@ -50,6 +50,7 @@ fn shown(
             Cell::Int(v) => v.to_string(),
             Cell::Float(v) => format!("{v:?}"),
             Cell::Text(v) => format!("'{v}'"),
+            Cell::Tensor(v) => panic!("{v:?} is no plain value"),
         })
         .collect();
     for (row, why) in failed {

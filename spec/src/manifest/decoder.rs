@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Decoder {
-    /// The decoder's ONNX file, in the folder of the encoder's.
+    /// The decoder's ONNX file; relative as `file` of the manifest.
     pub file: Located<String>,
     /// sha256 of the decoder's file, 64 hexadecimal digits.
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
@@ -82,7 +82,7 @@ pub struct Decoder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tokenizer {
-    /// The file, in the folder of the encoder's.
+    /// The file; relative as `file` of the manifest.
     pub file: Located<String>,
     /// sha256 of the file, 64 hexadecimal digits.
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
@@ -128,17 +128,22 @@ pub struct Cache {
 impl Manifest {
     pub(super) fn check_decoder(&self, found: &mut Diagnostics) {
         let Some(decoder) = &self.decoder else {
-            // Texts of a batch are padded to the longest.
-            let tokenizes = |step: &Located<Preprocess>| matches!(step.value, Preprocess::Tokenize { .. });
+            // Texts of a batch are padded to the longest; sounds and pictures of any length are run one by one.
+            let opens = |step: &Located<Preprocess>| {
+                use Preprocess::{Characters, FitHeight, Tokenize};
+                matches!(step.value, Tokenize { .. } | Characters { .. } | FitHeight { .. })
+            };
             let is_open = |input: &&ModelInput| {
-                input.shape.contains(&Dimension::Any) && !input.preprocess.iter().any(tokenizes)
+                input.shape.contains(&Dimension::Any)
+                    && input.input_type != InputType::Audio
+                    && !input.preprocess.iter().any(opens)
             };
             if let Some(input) = self.inputs.iter().find(is_open) {
                 found.push(
                     Diagnostic::error("E0502", format!("input `{}` has no fixed size", input.name))
                         .at(input.shape.span.clone())
                         .with_help(
-                            "`any` is for `tokenize` and models with a `decoder`; others need numbers, see pad_or_trim",
+                            "`any` is for texts, sounds, and `fit_height` without a width; write numbers",
                         ),
                 );
             }
