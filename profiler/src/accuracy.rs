@@ -157,7 +157,8 @@ mod tests {
     use crate::subject::tests::subject;
 
     fn row(variants: Choice, right: u64, all: u64) -> AccuracyRow {
-        let score = Score { scored: all, independent: all, correct: right, ..Score::default() };
+        let mut score = Score::default();
+        (score.scored, score.independent, score.correct) = (all, all, right);
         row_of(variants, right as f64 * 100.0 / all as f64, &score)
     }
 

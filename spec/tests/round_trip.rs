@@ -285,9 +285,20 @@ proptest! {
         manifest.licence = description;
         manifest.parameters = Some(u64::from(n));
         manifest.inputs[2].preprocess =
-            vec![Located::from(Preprocess::Characters { alphabet: format!("a{alphabet}"), length: n })];
+            vec![Located::from(Preprocess::Characters {
+                alphabet: format!("a{alphabet}"),
+                length: Some(n),
+                first: n,
+                padding: 0,
+                unknown: None,
+                one_hot: false,
+            })];
         manifest.inputs[2].shape = vec![Dimension::Batch, Dimension::Fixed(n)].into();
-        manifest.outputs[1].postprocess = vec![Located::from(Postprocess::Argmax { labels })];
+        manifest.outputs[1].postprocess = vec![Located::from(Postprocess::Argmax {
+            labels,
+            labels_file: None,
+            labels_metadata: None,
+        })];
         let repeat = manifest.repeat.as_mut().expect("has a loop");
         repeat.states = vec![LoopState { input: "i".into(), output: "o".into(), initial: Initial::Constant(constant) }];
         let metric = manifest.metric.as_mut().expect("has a metric");

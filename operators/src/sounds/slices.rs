@@ -31,7 +31,8 @@
 //! because chunks cannot be converted one by one; else it is a dead letter, `audio_sample_rate`, as are those
 //! that cannot be decoded.
 //!
-//! The event time of a window is that of the sound with its last sample. Several stages may share the work by
+//! The event time of a window is that of its end: the time of the sound with its last sample, and the time from the start of
+//! that sound. So the windows of a sound follow one another also where records are sorted by time. Several stages may share the work by
 //! key.
 //!
 //! ```

@@ -39,6 +39,9 @@ pub(super) struct Setup {
     pub(super) output: SchemaRef,
 }
 
+/// Position of the event time among the metadata columns.
+const TIME: usize = 3;
+
 impl Setup {
     /// Decodes a sound that is by itself.
     fn whole(&self, bytes: &[u8]) -> Result<Vec<f32>, Rejected> {
@@ -70,14 +73,17 @@ struct Windows {
     rows: Vec<u32>,
     /// Numbers of the windows of each row.
     indices: Vec<u32>,
+    /// Event times, microseconds: those of their ends, so that the windows of a sound stay in their order.
+    times: Vec<EventTime>,
     starts: Vec<f64>,
     samples: Vec<f32>,
 }
 
 impl Windows {
-    fn push(&mut self, row: u32, index: u32, start: f64, samples: &[f32]) {
+    fn push(&mut self, row: u32, index: u32, time: EventTime, start: f64, samples: &[f32]) {
         self.rows.push(row);
         self.indices.push(index);
+        self.times.push(time);
         self.starts.push(start);
         self.samples.extend_from_slice(samples);
     }
@@ -89,6 +95,7 @@ impl Windows {
         }
         let mut columns =
             unfold_metadata(batch, &self.rows, &self.indices, setup.operator).map_err(broken)?;
+        columns[TIME] = Arc::new(Int64Array::from(self.times));
         let rows = UInt32Array::from(self.rows);
         for column in &setup.kept {
             columns.push(take(batch.column(METADATA_COLUMNS + column), &rows, None).map_err(broken)?);
@@ -214,7 +221,9 @@ impl Running {
         for index in 0..count {
             let at = index * setup.every;
             let start = first.saturating_add(setup.time(at)) as f64 / SECOND;
-            windows.push(row as u32, index as u32, start, &heard.samples[at..at + setup.length]);
+            // Times may be off, but a window never comes before its sound, nor two at once.
+            let time = first.saturating_add(setup.time(at + setup.length)).max(begin + index as i64);
+            windows.push(row as u32, index as u32, time, start, &heard.samples[at..at + setup.length]);
         }
         let used = count * setup.every;
         heard.skip = heard.skip.saturating_add(used.saturating_sub(heard.samples.len()));
@@ -226,6 +235,7 @@ impl Running {
     fn send_first(&mut self, most: usize, output: &mut Output) -> Result<usize, OperatorError> {
         let setup = Arc::clone(&self.setup);
         let Some(first) = self.waiting.front_mut() else { return Ok(0) };
+        let begin = first.time();
         let samples = match &first.samples {
             Some(samples) => samples,
             None => {
@@ -256,7 +266,8 @@ impl Running {
         for index in first.next..end {
             let at = index * setup.every;
             let start = at as f64 / f64::from(setup.rate);
-            windows.push(0, index as u32, start, &samples[at..at + setup.length]);
+            let time = begin.saturating_add(setup.time(at + setup.length));
+            windows.push(0, index as u32, time, start, &samples[at..at + setup.length]);
         }
         let sent = windows.samples.len();
         windows.send(&setup, &first.row, output)?;
