@@ -432,7 +432,7 @@ fn model() {
         (
             &[("column: features\n    type: tensor", "column: features\n    type: text")],
             &["E0504"],
-            "`argmax` or `ctc_decode`",
+            "`ctc_decode` or `argmax` with labels",
         ),
         (&[("dtype: int64", "dtype: float32")], &["E0504"], "text: int64"),
         (&[("dtype: int64", "dtype: float64")], &["E0114"], "`float32`"),

@@ -189,7 +189,7 @@ impl BoxTally {
             pictures.iter().flat_map(|(_, boxes)| boxes.iter().map(|(_, class)| *class)).collect();
         let mut rows = Vec::new();
         for class in classes {
-            let of_class: Vec<(Vec<Area>, Vec<(Area, f64)>)> = pictures
+            let of_class: Vec<Compared> = pictures
                 .iter()
                 .map(|(key, truth)| {
                     let truth = truth.iter().filter(|(_, of)| *of == class).map(|(area, _)| *area).collect();
@@ -258,8 +258,11 @@ fn iou(a: &Area, b: &Area) -> f64 {
     common / (a[2] * a[3] + b[2] * b[3] - common)
 }
 
+/// True boxes of a picture, and found ones with their scores.
+type Compared = (Vec<Area>, Vec<(Area, f64)>);
+
 /// Average precision of one class: true and found boxes of each picture.
-fn average_precision(pictures: &[(Vec<Area>, Vec<(Area, f64)>)], overlap: f64) -> f64 {
+fn average_precision(pictures: &[Compared], overlap: f64) -> f64 {
     let mut judged: Vec<(f64, bool)> = Vec::new();
     let mut all = 0usize;
     for (truth, found) in pictures {

@@ -100,7 +100,7 @@ impl ClassTally {
         let (precision, recall) = (mean(|row| row.precision_percent), mean(|row| row.recall_percent));
         let f1 = mean(|row| row.f1_percent);
         let more_classes = rows.len().saturating_sub(LISTED) as u64;
-        rows.sort_by(|a, b| b.support.cmp(&a.support));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.support));
         rows.truncate(LISTED);
         rows.sort_by(|a, b| a.class.cmp(&b.class));
         Some(ClassMeasures {

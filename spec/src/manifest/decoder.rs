@@ -236,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn any_length_is_for_decoders() {
+    fn tensors_have_one_length() {
         let text = "version: 1\nid: r\ndescription: x\nfile: e.onnx\nsha256: ".to_owned()
             + &"a".repeat(64)
-            + "\nlicence: MIT\norigin: {kind: external, note: x}\nbackends: [ort]\ninputs:\n  - {name: s, column: audio, \
-               type: audio, dtype: float32, shape: [batch, any], preprocess: [{resample: {sample_rate: 16000}}]}\noutputs:\n  \
+            + "\nlicence: MIT\norigin: {kind: external, note: x}\nbackends: [ort]\ninputs:\n  - {name: s, column: x, \
+               type: tensor, dtype: float32, shape: [batch, any]}\noutputs:\n  \
                - {name: y, column: y, type: tensor, dtype: float32, shape: [batch, 3]}\n";
-        let found = Manifest::parse(&text, "m.yaml").expect_err("sounds of several lengths make no batch");
+        let found = Manifest::parse(&text, "m.yaml").expect_err("columns of tensors have one shape");
         assert!(found.to_string().contains("has no fixed size"), "{found}");
     }
 }

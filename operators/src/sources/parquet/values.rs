@@ -26,7 +26,8 @@ pub(super) fn fits(found: &DataType, declared: &ColumnType) -> Result<(), Option
             while let Some(inner) = item_of(item) {
                 (item, depth) = (inner, depth + 1);
             }
-            depth == shape.len().max(1) && holds(*element, item)
+            // A list of all values in their order, as the sink writes it, has any shape.
+            (depth == shape.len().max(1) || depth == 1) && holds(*element, item)
         }
         _ => false,
     };
@@ -131,8 +132,9 @@ pub(super) fn cell<'a>(
         ColumnType::Float64 => Cell::Float(float(array, row)),
         ColumnType::Bool => Cell::Bool(array.as_boolean().value(row)),
         ColumnType::Tensor { element, shape } => {
-            let one = [1usize];
-            let shape_of_lists = if shape.is_empty() { &one[..] } else { shape.as_slice() };
+            let all = [shape.iter().product::<usize>()];
+            let is_flat = item_of(array.data_type()).is_some_and(|item| item_of(item).is_none());
+            let shape_of_lists = if is_flat { &all[..] } else { shape.as_slice() };
             let (values, range) = span(array, row..row + 1, shape_of_lists)?;
             bytes.clear();
             for place in range {

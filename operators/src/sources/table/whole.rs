@@ -181,8 +181,8 @@ mod tests {
             (
                 "t.csv",
                 "n,s\n1,a\n2,b\n3,c\n4,d\n",
-                150,
-                "`t.csv`, line 4: the rows up to here take more than 150B",
+                250,
+                "`t.csv`, line 4: the rows up to here take more than 250B",
             ),
         ] {
             let error = read(name, content.as_bytes(), most).unwrap_err();
