@@ -434,8 +434,8 @@ fn model() {
             &["E0504"],
             "`ctc_decode` or `argmax` with labels",
         ),
-        (&[("dtype: int64", "dtype: float32")], &["E0504"], "text: int64"),
-        (&[("dtype: int64", "dtype: float64")], &["E0114"], "`float32`"),
+        (&[("dtype: int64", "dtype: float16")], &["E0504"], "here it can be int64, int32, float32"),
+        (&[("dtype: int64", "dtype: int65")], &["E0114"], "`int64`"),
         (&[("script: train.py, ", "")], &["E0505"], "needs `script`"),
         (
             &[("kind: trained", "kind: published"), ("note: for the tests", "commit: abc")],
@@ -457,7 +457,7 @@ fn model() {
             &["E0105"],
             "exactly one key",
         ),
-        (&[("[batch, 256]", "[256]")], &["E0502"], "start with the batch"),
+        (&[("[batch, 256]", "[batch, batch, 256]")], &["E0502"], "write `batch` once"),
         (&[("[batch, 256]", "[batch, 65536, 65536]")], &["E0502"], "would have 4294967296 numbers"),
         (&[("[batch, 256]", "[bach, 256]")], &["E0105"], "`batch`, `any` or a whole number"),
     ];

@@ -584,9 +584,7 @@ impl<'a> Comparison<'a> {
         self.declared(Role::Input, name, &name.span, element, shape, &shape.span);
         let (name, row) = (&state.output, row_shape(shape));
         self.declared(Role::Output, name, &name.span, element, shape, &shape.span);
-        if port.shape.is_none() {
-            return None;
-        }
+        port.shape.as_ref()?;
         Some(FileInput { feed: Feed::Memory(at), element, row, records: Records::of(shape) })
     }
 

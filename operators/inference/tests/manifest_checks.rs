@@ -106,7 +106,7 @@ fn pictures_that_are_too_large_and_other_batches_are_named() {
     let text =
         changed("image_means", &large).unwrap_err().iter().map(ToString::to_string).collect::<String>();
     assert!(
-        text.contains("the result of resize is 20000x20000; width and height can be at most 16384 pixels"),
+        text.contains("the result of the step is 20000x20000; width and height can be at most 16384 pixels"),
         "{text}"
     );
     let (code, text) = only_error("fixed_batch", &[("[batch, 4]}\noutputs", "[2, 4]}\noutputs")]);
