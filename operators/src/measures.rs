@@ -57,7 +57,7 @@ impl Measure {
     }
 }
 
-/// What a sink's rows gave, once it is closed.
+/// Measures of the rows of a closed sink.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measures {

@@ -25,7 +25,7 @@ mod columns;
 mod stateful;
 
 use self::columns::{CellReader, array};
-use self::stateful::{Rules, StateOptions, StatefulMl};
+use self::stateful::{StateOptions, StatefulMl, rules};
 use crate::blueprint::{Blueprint, ReadColumn, Wanted};
 use crate::choice;
 use crate::error::ModelError;
@@ -48,7 +48,6 @@ use tidemill_operators::api::{
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind, Step};
 use tidemill_operators::model::{ChosenBackend, ModelSpec};
 use tidemill_operators::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
-use tidemill_operators::relational::expression::Expression;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::manifest::{InputType, Manifest};
@@ -231,65 +230,6 @@ impl OperatorKind for MlKind {
         });
         Ok(BoundOperator { id, kind, output, computation, spread, model: None, make })
     }
-}
-
-/// Returns the rules of the states of a model; `None` if it has none.
-fn rules(
-    context: &OperatorContext<'_>,
-    port: &InputPort,
-    written: Option<&Located<StateOptions>>,
-    manifest: &Manifest,
-    output: &StreamType,
-) -> Result<Option<Rules>, Diagnostics> {
-    let Some(written) = written else {
-        let Some(state) = manifest.states.first() else { return Ok(None) };
-        let text = format!(
-            "the model `{}` keeps `{}` from record to record, and `{}` does not say which records follow each other",
-            manifest.id, state.input, context.id
-        );
-        let help = "write `options: {state: {key: COLUMN}}`, or `state: {}` if all records are one sequence";
-        return Err(Diagnostic::error("E0559", text).at(context.id.span.clone()).with_help(help).into());
-    };
-    if manifest.states.is_empty() {
-        let text = format!("the model `{}` keeps nothing from record to record", manifest.id);
-        let help = "remove `state`, or add `states` to the manifest";
-        return Err(Diagnostic::error("E0559", text).at(written.span.clone()).with_help(help).into());
-    }
-    let mut errors = Diagnostics::new();
-    let is_key =
-        |found: &ColumnType| matches!(found, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool);
-    let mut key = None;
-    if let Some(name) = &written.key {
-        match port.column(context.id, 0, name, "text, int64 or bool", is_key) {
-            Ok((index, column)) if output.column(name) == Some(column) => {
-                key = Some(METADATA_COLUMNS + index)
-            }
-            Ok(_) => {
-                let text = format!("the key `{name}` of the state is not in the output of `{}`", context.id);
-                let help = "rename the column that the model writes";
-                errors.push(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help));
-            }
-            Err(error) => errors.push(error),
-        }
-    }
-    let condition = written.reset_when.as_ref().map(|text| (text, Expression::compile(text, &port.stream)));
-    let reset_when = match condition {
-        None => None,
-        Some((_, Ok(compiled))) if compiled.result() == Some(ColumnType::Bool) => Some(compiled),
-        Some((text, Ok(_))) => {
-            let message = format!("`{text}` is no condition");
-            let help = "write one that is true or false, such as `start == 0.0`";
-            errors.push(Diagnostic::error("E0606", message).at(text.span.clone()).with_help(help));
-            None
-        }
-        Some((text, Err(error))) => {
-            let help = error.help.clone().unwrap_or_else(|| "correct the expression".to_owned());
-            errors.push(Diagnostic::error("E0606", error.message).at(text.span.clone()).with_help(help));
-            None
-        }
-    };
-    let reset_after = i64::try_from(written.reset_after.0 / 1_000).unwrap_or(i64::MAX);
-    errors.into_result(Some(Rules { key, reset_after, reset_when }))
 }
 
 /// Returns the manifest to bind: the requested one, else the first.

@@ -79,7 +79,7 @@ enum Last {
     TextBoxes(TextBoxDecoder),
 }
 
-/// What boxes need beside the values of their own output.
+/// Inputs of the decoding of boxes other than their own output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
     /// Outputs of the file that a head reads too, each with the rows of the batch first.

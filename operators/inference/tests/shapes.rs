@@ -275,7 +275,7 @@ fn states_start_anew_by_rule() {
     let folder = counter();
     let mut by_gap = bound(folder.path(), "{state: {key: who, reset_after: 10s}}", "rten").unwrap();
     assert_eq!(sums(by_gap.as_mut(), &ROWS), [1.0, 10.0, 3.0, 6.0, 20.0]);
-    // What is older than the gap is forgotten, and takes no memory.
+    // States older than the gap are dropped and take no memory.
     assert!(by_gap.state_bytes() > 0);
     by_gap.advance(100_000_000, &mut Output::default()).unwrap();
     assert_eq!(by_gap.state_bytes(), 0);

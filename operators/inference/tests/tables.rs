@@ -72,7 +72,7 @@ fn is_here() -> bool {
     }
 }
 
-/// What the model of a manifest makes of a table.
+/// Outputs of the model of a manifest for a table.
 fn run(manifest: &str, rows: &[Json]) -> Output {
     let (id, variants, base) = ("model".into(), [manifest.into()], folder());
     let context =

@@ -42,7 +42,7 @@ fn batch(texts: &[&str]) -> RecordBatch {
     RecordBatch::try_new(record_schema(&stream()), arrays).unwrap()
 }
 
-/// What the model of a manifest makes of texts.
+/// Outputs of the model of a manifest for texts.
 fn run(folder: &Path, manifest: &str, backend: &str, texts: &[&str]) -> Result<Output, String> {
     let (id, variants) = ("model".into(), [manifest.into()]);
     let context =

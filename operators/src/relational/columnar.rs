@@ -435,7 +435,7 @@ fn chosen<T: Pick>(condition: Compute<Bools>, yes: Compute<T>, no: Compute<T>) -
     })
 }
 
-/// What an empty value of a column means.
+/// Meaning of an empty value of a column.
 #[derive(Clone, Copy)]
 enum Reading {
     /// A column of the input: it is empty.

@@ -135,7 +135,7 @@ pub struct Expression {
     kind: Kind,
     /// Used columns with plain values: name and position in the payload, or behind it for those of `derived`.
     columns: Arc<[(String, usize)]>,
-    /// What is computed from tensors first.
+    /// Values computed from tensors before the expression.
     derived: Arc<[Derived]>,
 }
 

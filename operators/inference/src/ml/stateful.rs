@@ -12,9 +12,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_operators::api::{OperatorError, Output, Stateful};
-use tidemill_operators::record::{EventTime, Metadata};
+use tidemill_operators::kind::{InputPort, OperatorContext};
+use tidemill_operators::record::{EventTime, METADATA_COLUMNS, Metadata};
 use tidemill_operators::relational::expression::Expression;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::manifest::Manifest;
 use tidemill_spec::span::Located;
+use tidemill_spec::types::{ColumnType, StreamType};
 use tidemill_spec::units::TimeSpan;
 
 /// Format of snapshots.
@@ -27,10 +31,10 @@ pub(super) struct StateOptions {
     /// Column whose records follow each other, such as a microphone: text, int64 or bool. Default: all records do.
     #[serde(default)]
     pub(super) key: Option<Located<String>>,
-    /// Time without a record after which the next one starts anew. Default: 1h.
+    /// Time without a record after which the next one starts with the first values. Default: 1h.
     #[serde(default = "hour")]
     pub(super) reset_after: TimeSpan,
-    /// Condition over the columns of the input; a record for which it holds starts anew.
+    /// Condition over the columns of the input; a record for which it holds starts with the first values.
     #[serde(default)]
     pub(super) reset_when: Option<Located<String>>,
 }
@@ -47,6 +51,65 @@ pub(super) struct Rules {
     /// In microseconds.
     pub(super) reset_after: i64,
     pub(super) reset_when: Option<Expression>,
+}
+
+/// Returns the rules of the states of a model; `None` if it has none.
+pub(super) fn rules(
+    context: &OperatorContext<'_>,
+    port: &InputPort,
+    written: Option<&Located<StateOptions>>,
+    manifest: &Manifest,
+    output: &StreamType,
+) -> Result<Option<Rules>, Diagnostics> {
+    let Some(written) = written else {
+        let Some(state) = manifest.states.first() else { return Ok(None) };
+        let text = format!(
+            "the model `{}` keeps `{}` from record to record, and `{}` does not say which records follow each other",
+            manifest.id, state.input, context.id
+        );
+        let help = "write `options: {state: {key: COLUMN}}`, or `state: {}` if all records are one sequence";
+        return Err(Diagnostic::error("E0559", text).at(context.id.span.clone()).with_help(help).into());
+    };
+    if manifest.states.is_empty() {
+        let text = format!("the model `{}` keeps nothing from record to record", manifest.id);
+        let help = "remove `state`, or add `states` to the manifest";
+        return Err(Diagnostic::error("E0559", text).at(written.span.clone()).with_help(help).into());
+    }
+    let mut errors = Diagnostics::new();
+    let is_key =
+        |found: &ColumnType| matches!(found, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool);
+    let mut key = None;
+    if let Some(name) = &written.key {
+        match port.column(context.id, 0, name, "text, int64 or bool", is_key) {
+            Ok((index, column)) if output.column(name) == Some(column) => {
+                key = Some(METADATA_COLUMNS + index)
+            }
+            Ok(_) => {
+                let text = format!("the key `{name}` of the state is not in the output of `{}`", context.id);
+                let help = "rename the column that the model writes";
+                errors.push(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    let condition = written.reset_when.as_ref().map(|text| (text, Expression::compile(text, &port.stream)));
+    let reset_when = match condition {
+        None => None,
+        Some((_, Ok(compiled))) if compiled.result() == Some(ColumnType::Bool) => Some(compiled),
+        Some((text, Ok(_))) => {
+            let message = format!("`{text}` is no condition");
+            let help = "write one that is true or false, such as `start == 0.0`";
+            errors.push(Diagnostic::error("E0606", message).at(text.span.clone()).with_help(help));
+            None
+        }
+        Some((text, Err(error))) => {
+            let help = error.help.clone().unwrap_or_else(|| "correct the expression".to_owned());
+            errors.push(Diagnostic::error("E0606", error.message).at(text.span.clone()).with_help(help));
+            None
+        }
+    };
+    let reset_after = i64::try_from(written.reset_after.0 / 1_000).unwrap_or(i64::MAX);
+    errors.into_result(Some(Rules { key, reset_after, reset_when }))
 }
 
 /// Value of a key.
@@ -218,7 +281,7 @@ impl Stateful for StatefulMl {
     }
 
     fn advance(&mut self, watermark: EventTime, _output: &mut Output) -> Result<(), OperatorError> {
-        // A later record starts anew in any case.
+        // A later record starts with the first values in any case.
         let reset_after = self.rules.reset_after;
         self.keys.retain(|_, kept| watermark.saturating_sub(kept.last) <= reset_after);
         Ok(())

@@ -69,7 +69,7 @@ struct Part {
 #[derive(Debug, Clone)]
 struct Categories {
     texts: HashMap<String, usize>,
-    /// Those that are whole numbers, for int64 columns.
+    /// The categories that are whole numbers, for int64 columns.
     numbers: HashMap<i64, usize>,
     /// Number of values if each category has one of its own.
     one_hot: Option<usize>,

@@ -6,6 +6,7 @@ use crate::frame::Frame;
 use crate::steps::{StepsError, wrong};
 use crate::tensor::TensorData;
 use ::image::{Rgb, RgbImage, imageops};
+use tidemill_media::grey::brightness;
 use tidemill_spec::manifest::{self, Align, Dimension, ModelInput, Preprocess, Round};
 use tidemill_spec::types::ElementType;
 
@@ -411,12 +412,6 @@ impl PictureSteps {
             }
         }
     }
-}
-
-/// `0.299 R + 0.587 G + 0.114 B` with 16 bits after the point, as Pillow's mode `L`.
-fn brightness([red, green, blue]: [u8; 3]) -> u8 {
-    let sum = u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000;
-    (sum >> 16) as u8
 }
 
 /// A canvas of one colour with the picture at a place, of which parts may lie outside.

@@ -46,7 +46,7 @@ pub enum TokensError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What was found, with line and column.
+        /// The reason, with line and column.
         message: String,
     },
 }

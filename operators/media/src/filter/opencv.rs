@@ -16,7 +16,7 @@ const DROPPED: u32 = 4;
 pub(super) enum Centre {
     /// Centres of pixels are at halves.
     Half,
-    /// That of `INTER_AREA` when it enlarges: blends only at the border between two old pixels.
+    /// `INTER_AREA` when it enlarges: blends only at the border between two old pixels.
     Area,
 }
 

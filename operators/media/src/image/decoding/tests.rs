@@ -174,7 +174,7 @@ fn every_format_is_read_as_by_pillow() {
     }
 }
 
-/// What follows the picture may be missing: other frames, other pages, metadata.
+/// Data after the picture may be missing: other frames, other pages, metadata.
 #[test]
 fn no_part_of_a_file_is_taken_for_the_whole() {
     for (Reference { name, .. }, file) in references() {
