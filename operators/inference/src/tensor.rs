@@ -7,16 +7,18 @@
 //! assert!(Tensor::new(vec![2, 3], TensorData::Float32(vec![0.0; 5])).is_err());
 //! ```
 use half::f16;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tidemill_spec::types::ElementType;
 
 /// The values of a tensor, last dimension fastest.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum TensorData {
     /// 32-bit floats.
     Float32(Vec<f32>),
     /// 16-bit floats.
+    #[serde(with = "bits")]
     Float16(Vec<f16>),
     /// 64-bit floats.
     Float64(Vec<f64>),
@@ -32,6 +34,21 @@ pub enum TensorData {
     Bool(Vec<bool>),
     /// Texts.
     Text(Vec<String>),
+}
+
+/// 16-bit floats as their bits.
+mod bits {
+    use half::f16;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &[f16], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(values.iter().map(|value| value.to_bits()))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f16>, D::Error> {
+        let bits = Vec::<u16>::deserialize(from)?;
+        Ok(bits.into_iter().map(f16::from_bits).collect())
+    }
 }
 
 /// Applies an expression to the values, of any element type.

@@ -7,7 +7,6 @@ use crate::tensor::{Tensor, TensorData};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use half::f16;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -161,7 +160,7 @@ impl StatefulMl {
         output: &mut Output,
     ) -> Result<Vec<(Vec<u32>, RecordBatch)>, OperatorError> {
         let before = |this: &Self, member: &Member| {
-            let kept = this.keys.get(&member.key).filter(|_| !member.starts_anew)?;
+            let kept = this.keys.get(&member.key).filter(|_| !member.is_first)?;
             let gap = member.time.saturating_sub(kept.last);
             (gap <= this.rules.reset_after).then(|| kept.memory.clone())
         };
@@ -218,7 +217,7 @@ struct Member {
     row: u32,
     key: Key,
     time: EventTime,
-    starts_anew: bool,
+    is_first: bool,
     prepared: PreparedRow,
 }
 
@@ -255,7 +254,7 @@ impl Stateful for StatefulMl {
                 row,
                 key,
                 time: times.value(index),
-                starts_anew: holds.as_ref().is_some_and(|holds| holds.value(index)),
+                is_first: holds.as_ref().is_some_and(|holds| holds.value(index)),
                 prepared: prepared.row(at),
             };
             if waves.len() <= *count {
@@ -329,56 +328,16 @@ impl Stateful for StatefulMl {
 #[derive(Serialize, Deserialize)]
 struct Written {
     shape: Vec<usize>,
-    values: WrittenValues,
-}
-
-#[derive(Serialize, Deserialize)]
-enum WrittenValues {
-    Float32(Vec<f32>),
-    /// Their bits.
-    Float16(Vec<u16>),
-    Float64(Vec<f64>),
-    Int64(Vec<i64>),
-    Int32(Vec<i32>),
-    Int8(Vec<i8>),
-    Uint8(Vec<u8>),
-    Bool(Vec<bool>),
-    Text(Vec<String>),
+    values: TensorData,
 }
 
 impl Written {
     fn of(tensor: &Tensor) -> Self {
-        let values = match tensor.data().clone() {
-            TensorData::Float32(values) => WrittenValues::Float32(values),
-            TensorData::Float16(values) => {
-                WrittenValues::Float16(values.into_iter().map(f16::to_bits).collect())
-            }
-            TensorData::Float64(values) => WrittenValues::Float64(values),
-            TensorData::Int64(values) => WrittenValues::Int64(values),
-            TensorData::Int32(values) => WrittenValues::Int32(values),
-            TensorData::Int8(values) => WrittenValues::Int8(values),
-            TensorData::Uint8(values) => WrittenValues::Uint8(values),
-            TensorData::Bool(values) => WrittenValues::Bool(values),
-            TensorData::Text(values) => WrittenValues::Text(values),
-        };
-        Self { shape: tensor.shape().to_vec(), values }
+        Self { shape: tensor.shape().to_vec(), values: tensor.data().clone() }
     }
 
     /// Returns the tensor; `None` if its values do not fill its shape.
     fn tensor(self) -> Option<Tensor> {
-        let data = match self.values {
-            WrittenValues::Float32(values) => TensorData::Float32(values),
-            WrittenValues::Float16(bits) => {
-                TensorData::Float16(bits.into_iter().map(f16::from_bits).collect())
-            }
-            WrittenValues::Float64(values) => TensorData::Float64(values),
-            WrittenValues::Int64(values) => TensorData::Int64(values),
-            WrittenValues::Int32(values) => TensorData::Int32(values),
-            WrittenValues::Int8(values) => TensorData::Int8(values),
-            WrittenValues::Uint8(values) => TensorData::Uint8(values),
-            WrittenValues::Bool(values) => TensorData::Bool(values),
-            WrittenValues::Text(values) => TensorData::Text(values),
-        };
-        Tensor::new(self.shape, data).ok()
+        Tensor::new(self.shape, self.values).ok()
     }
 }
