@@ -1,10 +1,14 @@
 //! Facts in an ONNX file, read without a backend.
 use crate::wire::{FieldValue, Fields, WireError};
+use crate::zip_map;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidemill_spec::digest::sha256;
 use tidemill_spec::types::ElementType;
+
+/// Name of the type of a port that is a sequence, a map or an optional value.
+const NO_TENSOR: &str = "not a tensor";
 
 /// Element type of a model's input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +66,7 @@ impl Port {
                 let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
                 format!("[{}] {}", shape.join(", "), self.element)
             }
+            None if self.element == PortElement::Other(NO_TENSOR.to_owned()) => NO_TENSOR.to_owned(),
             None => format!("{} of any shape", self.element),
         }
     }
@@ -90,7 +95,11 @@ pub struct ModelFacts {
     pub is_quantised: bool,
     /// The program that wrote it.
     pub producer: Option<String>,
-    /// Metadata of its maker, by name: an alphabet, labels, a licence.
+    /// Outputs that the file gives as a sequence of maps from classes to numbers; they are read as tensors, `[records,
+    /// classes]`.
+    pub maps: Vec<String>,
+    /// Metadata of its maker, by name: an alphabet, labels, a licence. The classes of an output that is a map are under its name,
+    /// one in each line.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -113,6 +122,7 @@ impl ModelFacts {
             nodes: 0,
             is_quantised: false,
             producer: None,
+            maps: Vec::new(),
             metadata: BTreeMap::new(),
         }
     }
@@ -173,7 +183,18 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if !description.has_graph {
         return Err(not_onnx("it has no graph".to_owned()));
     }
-    let Graph { inputs, outputs, weights, parameters, nodes, is_quantised } = description.graph;
+    let Graph { inputs, mut outputs, weights, parameters, nodes, is_quantised } = description.graph;
+    let mut metadata = description.metadata;
+    let mut maps = Vec::new();
+    if outputs.iter().any(|port| matches!(port.element, PortElement::Other(_))) {
+        for map in zip_map::outputs(bytes).map_err(|error| not_onnx(error.to_string()))? {
+            outputs.iter_mut().filter(|port| port.name == map.name).for_each(|port| *port = map.port());
+            if let Some(lines) = map.lines() {
+                metadata.entry(map.name.clone()).or_insert(lines);
+            }
+            maps.push(map.name);
+        }
+    }
     if outputs.is_empty() {
         return Err(not_onnx("its graph has no outputs".to_owned()));
     }
@@ -189,7 +210,8 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
         nodes,
         is_quantised,
         producer: description.producer.filter(|name| !name.is_empty()),
-        metadata: description.metadata,
+        maps,
+        metadata,
     })
 }
 
@@ -326,7 +348,7 @@ fn weight(fields: Fields<'_>) -> Result<(String, u64), WireError> {
 
 fn port(fields: Fields<'_>) -> Result<Port, WireError> {
     let mut found =
-        Port { name: String::new(), element: PortElement::Other("not a tensor".to_owned()), shape: None };
+        Port { name: String::new(), element: PortElement::Other(NO_TENSOR.to_owned()), shape: None };
     for field in fields {
         match field? {
             (1, value) => found.name = value.text().unwrap_or_default(),

@@ -25,6 +25,7 @@ pub mod steps;
 pub mod tensor;
 pub mod verify;
 mod wire;
+mod zip_map;
 
 pub use blueprint::load_manifest;
 pub use facts::{ModelFacts, inspect};

@@ -6,6 +6,7 @@ mod element_types;
 mod known_faults;
 mod line_reader;
 mod manifest_checks;
+mod maps;
 mod ml_operator;
 mod onnx;
 mod onnx_operators;
