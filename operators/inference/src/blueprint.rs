@@ -341,6 +341,12 @@ pub(crate) fn pools(output: &ModelOutput) -> bool {
     matches!(first, Some(Postprocess::MeanPool { .. } | Postprocess::Pick { .. }))
 }
 
+/// Whether an output has values for each part of a text, which a step labels.
+pub(crate) fn labels_text(output: &ModelOutput) -> bool {
+    let last = output.postprocess.last().map(|step| &step.value);
+    matches!(last, Some(Postprocess::Entities { .. } | Postprocess::Join { .. }))
+}
+
 /// Names of the outputs that the head of this output reads beside it.
 fn names_beside(output: &ModelOutput) -> impl Iterator<Item = &Located<String>> {
     output.postprocess.iter().flat_map(|step| match &step.value {
@@ -373,7 +379,7 @@ fn is_for_one(manifest: &Manifest, facts: &ModelFacts) -> bool {
         || manifest.states.iter().any(|state| is_fixed(&state.input, &state.shape))
         || manifest.outputs.iter().any(|output| {
             manifest::Dimension::batch_axis(&output.shape).is_none()
-                || output.shape.contains(&manifest::Dimension::Any) && !pools(output)
+                || output.shape.contains(&manifest::Dimension::Any) && !pools(output) && !labels_text(output)
         })
         || states.into_iter().any(is_fixed_state)
 }

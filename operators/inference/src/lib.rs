@@ -16,6 +16,8 @@ pub mod frame;
 pub mod location;
 mod ml;
 pub mod model;
+pub mod origin;
+mod output_column;
 mod output_steps;
 pub mod postprocess;
 pub mod prepared;

@@ -2,11 +2,11 @@
 mod feeds;
 
 use crate::backend::{Backend, BackendError, Session};
-use crate::blueprint::{Blueprint, Feed, Records};
+use crate::blueprint::{Blueprint, Feed, Records, labels_text};
 use crate::decode_loop;
 use crate::error::{ModelError, Role};
-use crate::frame::Frame;
 use crate::location;
+use crate::origin::Origin;
 use crate::output_steps::Beside;
 use crate::postprocess::pool;
 use crate::prepared::{PreparedRow, PreparedRows};
@@ -39,8 +39,8 @@ pub struct RawOutputs {
     after: Vec<Tensor>,
     /// The outputs that detection heads read beside their own, in their order.
     beside: Vec<Tensor>,
-    /// The part of each record's picture that the model saw.
-    frames: Vec<Frame>,
+    /// The picture or text that each record was made of.
+    origins: Vec<Origin>,
     /// The outputs of further records, if they were run one by one.
     others: Vec<RawOutputs>,
 }
@@ -83,7 +83,7 @@ impl Model {
         }
         let wrong = |message: String, span: &Span| ModelError::Loop { message, span: span.clone() };
         let folder = location::folder(manifest, &blueprint.manifest_path);
-        let before = manifest
+        let mut before = manifest
             .inputs
             .iter()
             .zip(&blueprint.input_rows)
@@ -98,7 +98,12 @@ impl Model {
                 })?;
                 Ok(steps)
             })
-            .collect::<Result<_, ModelError>>()?;
+            .collect::<Result<Vec<_>, ModelError>>()?;
+        if manifest.outputs.iter().any(labels_text)
+            && let Some(steps) = before.iter_mut().find(|steps| steps.splits_text())
+        {
+            steps.keep_text();
+        }
         let picture = blueprint.picture();
         let after = manifest
             .outputs
@@ -186,11 +191,11 @@ impl Model {
     /// [`Rejected`] if the record is unusable; `rows` is then unchanged.
     pub fn prepare_into(&mut self, cells: &[Cell<'_>], rows: &mut PreparedRows) -> Result<(), Rejected> {
         let mut appended = Ok(());
-        let (mut frame, mut start) = (None, 0);
+        let (mut origin, mut start) = (Origin::default(), 0);
         for (steps, values) in self.before.iter_mut().zip(&mut rows.inputs) {
             let end = start + steps.columns();
             match steps.append(cells.get(start..end).unwrap_or_default(), values) {
-                Ok(seen) => frame = frame.or(seen),
+                Ok(read) => origin = origin.or(read),
                 Err(rejected) => {
                     appended = Err(rejected);
                     break;
@@ -205,7 +210,7 @@ impl Model {
             appended = Err(too_long);
         }
         match &appended {
-            Ok(()) => rows.finish(frame.unwrap_or_default()),
+            Ok(()) => rows.finish(origin),
             Err(_) => rows.cut(),
         }
         appended
@@ -265,8 +270,8 @@ impl Model {
                 Feed::State(_) | Feed::Token => Tensor::zeros(input.element, shape),
             });
         }
-        let frames = rows.frames.clone();
-        let result = self.run_inputs(&mut inputs, frames, self.most_steps());
+        let origins = rows.origins.clone();
+        let result = self.run_inputs(&mut inputs, origins, self.most_steps());
         give_back(&blueprint, inputs, rows);
         result
     }
@@ -291,14 +296,14 @@ impl Model {
 
     /// Converts the outputs to columns, in the order of [`Blueprint::output_columns`].
     pub fn finish(&self, raw: RawOutputs) -> Vec<OutputColumn> {
-        let RawOutputs { tensors, texts, beside, frames, others, .. } = raw;
+        let RawOutputs { tensors, texts, beside, origins, others, .. } = raw;
         let mut beside = beside.as_slice();
         let mut columns = Vec::with_capacity(tensors.len() + usize::from(texts.is_some()));
         for ((steps, tensor), count) in self.after.iter().zip(tensors).zip(self.blueprint.beside()) {
             let (own, rest) = beside.split_at(count.min(beside.len()));
             beside = rest;
             let shape = tensor.shape().get(1..).unwrap_or_default().to_vec();
-            let beside = Beside { outputs: own, frames: &frames, shape: Some(&shape) };
+            let beside = Beside { outputs: own, origins: &origins, shape: Some(&shape) };
             columns.push(steps.apply_beside(tensor.into_data(), beside));
         }
         columns.extend(texts.map(OutputColumn::Text));
@@ -374,18 +379,18 @@ impl Model {
             return Ok(written);
         }
         let mut inputs = self.inputs(rows)?;
-        let frames = rows.iter().map(|row| row.frame).collect();
-        self.run_inputs(&mut inputs, frames, max_steps)
+        let origins = rows.iter().map(|row| row.origin.clone()).collect();
+        self.run_inputs(&mut inputs, origins, max_steps)
     }
 
-    /// `inputs` are those of the file, in order; a loop changes those that it feeds back. `frames`: one for each record.
+    /// `inputs` are those of the file, in order; a loop changes those that it feeds back. `origins`: one for each record.
     fn run_inputs(
         &mut self,
         inputs: &mut [Tensor],
-        frames: Vec<Frame>,
+        origins: Vec<Origin>,
         max_steps: u32,
     ) -> Result<RawOutputs, BackendError> {
-        let rows = frames.len();
+        let rows = origins.len();
         let (mut tensors, texts, cut_off, undecided) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {
                 let session = self.session.as_mut();
@@ -422,7 +427,7 @@ impl Model {
             })
             .collect::<Result<Vec<_>, _>>()?;
         self.check_heads(&tensors, &beside)?;
-        Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, frames, others: Vec::new() })
+        Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, origins, others: Vec::new() })
     }
 
     /// Makes one vector of the places of each record, if the first step of the output says so. `inputs`: those of the file.
