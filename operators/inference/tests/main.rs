@@ -4,6 +4,7 @@ mod another_backend;
 mod backends_agree;
 mod element_types;
 mod known_faults;
+mod labelled_texts;
 mod line_reader;
 mod manifest_checks;
 mod maps;
