@@ -179,6 +179,9 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(not_onnx("it is a Git LFS pointer; run `git lfs pull`".to_owned()));
     }
+    if let Some(format) = other_format(bytes) {
+        return Err(not_onnx(format.to_owned()));
+    }
     let description = describe(bytes).map_err(|error| not_onnx(error.to_string()))?;
     if !description.has_graph {
         return Err(not_onnx("it has no graph".to_owned()));
@@ -213,6 +216,24 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
         maps,
         metadata,
     })
+}
+
+/// Returns what a file of another known format is.
+fn other_format(bytes: &[u8]) -> Option<&'static str> {
+    let is = |at: usize, mark: &[u8]| bytes.get(at..at + mark.len()) == Some(mark);
+    if is(4, b"ORTM") {
+        Some("it is in ONNX Runtime's own format (`.ort`), which was made of an ONNX file: use that one")
+    } else if is(4, b"TFL3") {
+        Some("it is in the format of TensorFlow Lite (`.tflite`): convert it with tf2onnx")
+    } else if is(0, b"PK\x03\x04") {
+        Some(
+            "it is a zip file, as PyTorch writes them: export it with `torch.onnx.export`, or extract the ONNX file",
+        )
+    } else if is(0, b"\x89HDF") {
+        Some("it is an HDF5 file, as Keras writes them: convert it with tf2onnx")
+    } else {
+        None
+    }
 }
 
 // Field numbers below are those of onnx.proto.
@@ -466,6 +487,15 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert!(matches!(inspect(&path), Err(FactsError::NotOnnx { .. })), "{text}");
         }
+    }
+
+    #[test]
+    fn other_formats_are_named() {
+        let reason = |bytes: &[u8]| inspect_bytes(Path::new("x"), bytes).unwrap_err().to_string();
+        assert!(reason(b"\x18\0\0\0ORTM\0\0").contains("(`.ort`), which was made of an ONNX file"));
+        assert!(reason(b"\x18\0\0\0TFL3").contains("TensorFlow Lite"));
+        assert!(reason(b"PK\x03\x04abc").contains("torch.onnx.export"));
+        assert!(reason(b"PK").contains("protocol buffer"));
     }
 
     proptest::proptest! {

@@ -13,16 +13,18 @@ use crate::prepared::{PreparedRow, PreparedRows};
 use crate::preprocess::Rejected;
 use crate::sequence::greedy::{self, Greedy};
 use crate::sequence::tokenizer::normalized;
-use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
+use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps, StepsError};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Postprocess};
-use tidemill_spec::span::Span;
+use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Postprocess, Preprocess};
+use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::ElementType;
 
 /// Samples of the sound of a trial, for models that take sounds of any length.
 const TRIAL_SAMPLES: usize = 16_000;
+/// Width by height of the picture of a trial, for models that take pictures of any width: a short line of text.
+const TRIAL_RATIO: u32 = 8;
 
 /// Outputs of the model for a batch, before the output steps.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -81,7 +83,12 @@ impl Model {
                 span: manifest.backends.span.clone(),
             });
         }
-        let wrong = |message: String, span: &Span| ModelError::Loop { message, span: span.clone() };
+        let wrong = |role, name: &Located<String>, message: String, span: &Span| ModelError::Steps {
+            role,
+            name: name.to_string(),
+            message,
+            span: span.clone(),
+        };
         let folder = location::folder(manifest, &blueprint.manifest_path);
         let mut before = manifest
             .inputs
@@ -89,13 +96,12 @@ impl Model {
             .zip(&blueprint.input_rows)
             .map(|(input, row)| {
                 let steps = InputSteps::new(input, row).map(|steps| steps.at_most(longest_sound(&blueprint)));
-                let mut steps = steps.map_err(|e| wrong(e.message, &input.shape.span))?;
-                steps.open(&folder).map_err(|error| ModelError::Steps {
-                    role: Role::Input,
-                    name: input.name.to_string(),
-                    message: error.message,
-                    span: input.preprocess.first().map_or(&input.name.span, |step| &step.span).clone(),
-                })?;
+                let wrong = |error: StepsError| {
+                    let span = input.preprocess.first().map_or(&input.name.span, |step| &step.span);
+                    wrong(Role::Input, &input.name, error.message, span)
+                };
+                let mut steps = steps.map_err(wrong)?;
+                steps.open(&folder).map_err(wrong)?;
                 Ok(steps)
             })
             .collect::<Result<Vec<_>, ModelError>>()?;
@@ -110,8 +116,10 @@ impl Model {
             .iter()
             .zip(&blueprint.output_rows)
             .map(|(output, row)| {
-                OutputSteps::with_picture(output, row, picture)
-                    .map_err(|e| wrong(e.message, &output.shape.span))
+                OutputSteps::with_picture(output, row, picture).map_err(|error| {
+                    let span = output.postprocess.first().map_or(&output.shape.span, |step| &step.span);
+                    wrong(Role::Output, &output.name, error.message, span)
+                })
             })
             .collect::<Result<_, _>>()?;
         let session = backend.load(&blueprint.facts)?;
@@ -148,7 +156,8 @@ impl Model {
         self.session.processor_time_elsewhere() + decoder.unwrap_or_default()
     }
 
-    /// A record of zeros, for trials and probes; for a model that takes sounds of any length, a second.
+    /// A record of zeros, for trials and probes; for a model that takes sounds of any length, a second, and of pictures of any
+    /// width, a short line of text.
     pub fn zeros(&self) -> PreparedRow {
         let inputs = self.blueprint.manifest.inputs.iter().zip(&self.blueprint.input_rows);
         if let Some(plan) = &self.blueprint.sequence {
@@ -163,7 +172,7 @@ impl Model {
         }
         let length = |input: &ModelInput, row: &[usize]| {
             let is_sound = input.input_type == InputType::Audio && input.shape.contains(&Dimension::Any);
-            if is_sound { TRIAL_SAMPLES } else { row.iter().product() }
+            if is_sound { TRIAL_SAMPLES } else { row.iter().product::<usize>() * trial_width(input) }
         };
         PreparedRow::new(
             inputs.map(|(input, row)| TensorData::zeros(input.dtype, length(input, row))).collect(),
@@ -535,6 +544,17 @@ impl Model {
     fn failed(&self, reason: String) -> BackendError {
         BackendError::Run { backend: self.backend, model: self.blueprint.manifest.id.to_string(), reason }
     }
+}
+
+/// Width of the picture of a trial, for models that take pictures of any width; else 1.
+fn trial_width(input: &ModelInput) -> usize {
+    let width = |step: &Located<Preprocess>| match step.value {
+        Preprocess::FitHeight { height, width: None, least, .. } => {
+            Some(least.max(height.saturating_mul(TRIAL_RATIO)) as usize)
+        }
+        _ => None,
+    };
+    input.preprocess.iter().find_map(width).unwrap_or(1)
 }
 
 /// Returns the values of the records to their buffers.

@@ -110,12 +110,10 @@ impl OutputSteps {
                     // The other shapes are known when the model runs.
                     if is_alone
                         && !is_open
-                        && picture.is_some() == decoding.grid.is_some()
-                        && !decoder.reads(&[shape])
+                        && (decoding.grid.is_none() || picture.is_some())
+                        && let Some(reason) = decoder.refusal(&[shape])
                     {
-                        return wrong(format!(
-                            "decode_boxes reads [places, numbers] of the declared kind, but the shape is {shape:?}"
-                        ));
+                        return wrong(reason);
                     }
                     last = Some(Last::Boxes(Box::new(decoder)));
                 }
@@ -235,9 +233,7 @@ impl OutputSteps {
     /// Returns why these outputs cannot be decoded to boxes; the first is the output itself. Shapes are without the batch.
     pub(crate) fn refused(&self, shapes: &[&[usize]]) -> Option<String> {
         match &self.last {
-            Last::Boxes(decoder) if !decoder.reads(shapes) => Some(format!(
-                "decode_boxes cannot read outputs of the shapes {shapes:?}: compare strides, anchors and the outputs that it names"
-            )),
+            Last::Boxes(decoder) => decoder.refusal(shapes),
             _ => None,
         }
     }

@@ -123,6 +123,14 @@ impl InputSteps {
         Ok(())
     }
 
+    /// The tokenizer that [`InputSteps::open`] read, if there is one.
+    pub(crate) fn tokenizer(&self) -> Option<&Tokenizer> {
+        match &self.kind {
+            InputKind::Tokens(steps) => steps.tokenizer.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the steps with a limit: longer sounds are refused before they are decoded.
     #[must_use]
     pub fn at_most(mut self, seconds: Option<f64>) -> Self {

@@ -1,5 +1,6 @@
 //! Models and backends, tested from outside.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod advice;
 mod another_backend;
 mod backends_agree;
 mod element_types;

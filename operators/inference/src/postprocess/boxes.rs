@@ -1,5 +1,6 @@
 //! Boxes from the cells of a detection head, and non-maximum suppression: of overlapping boxes, the best stays.
 use super::head::{self, Part, Places, Points};
+use super::head_shapes;
 use super::scores::sigmoid;
 use crate::frame::Frame;
 use std::sync::OnceLock;
@@ -76,6 +77,21 @@ impl BoxDecoder {
         let mut joined = Vec::new();
         self.numbers(&parts, &mut joined).is_some_and(|numbers| {
             self.decoding.grid.is_none() || self.points(numbers.places.places).is_some()
+        })
+    }
+
+    /// Returns why outputs of these shapes cannot be read, or are not of the declared kind; see [`BoxDecoder::reads`].
+    pub fn refusal(&self, shapes: &[&[usize]]) -> Option<String> {
+        if self.reads(shapes) {
+            return match *shapes {
+                [shape] => head_shapes::exchanged(&self.decoding, self.input?, shape),
+                _ => None,
+            };
+        }
+        let reason = head_shapes::reason(&self.decoding, self.input, shapes);
+        Some(match *shapes {
+            [shape] => format!("decode_boxes cannot read the shape {shape:?}: {reason}"),
+            _ => format!("decode_boxes cannot read outputs of the shapes {shapes:?}: {reason}"),
         })
     }
 

@@ -3,6 +3,7 @@ pub mod boxes;
 pub mod ctc;
 pub mod entities;
 pub mod head;
+pub(crate) mod head_shapes;
 pub mod join;
 pub mod pool;
 pub mod scores;
