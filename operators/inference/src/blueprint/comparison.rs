@@ -6,6 +6,7 @@ use crate::facts::{Dimension, ModelFacts, Port, PortElement};
 use crate::postprocess::head_shapes;
 use crate::preprocess::tokens::Tokenizer;
 use crate::steps::{InputSteps, OutputSteps};
+use std::collections::HashSet;
 use std::path::Path;
 use tidemill_spec::manifest::{self, Initial, Manifest, ModelInput, ModelOutput, Postprocess};
 use tidemill_spec::span::{Located, Span};
@@ -119,11 +120,13 @@ impl<'a> Comparison<'a> {
 
     /// Reads the tokenizers of the inputs.
     pub(super) fn tokenizers(&mut self, manifest: &Manifest, folder: &Path) -> Vec<Tokenizer> {
-        let mut read = Vec::new();
+        let (mut read, mut messages) = (Vec::new(), HashSet::new());
         for input in &manifest.inputs {
             let Ok(mut steps) = InputSteps::new(input, &row_shape(&input.shape)) else { continue };
             match steps.open(folder) {
                 Ok(()) => read.extend(steps.tokenizer().cloned()),
+                // Several inputs read the same file.
+                Err(error) if !messages.insert(error.message.clone()) => {}
                 Err(error) => {
                     let span = input.preprocess.first().map_or(&input.name.span, |step| &step.span).clone();
                     let name = input.name.to_string();
