@@ -495,7 +495,7 @@ mod tests {
         assert!(reason(b"\x18\0\0\0ORTM\0\0").contains("(`.ort`), which was made of an ONNX file"));
         assert!(reason(b"\x18\0\0\0TFL3").contains("TensorFlow Lite"));
         assert!(reason(b"PK\x03\x04abc").contains("torch.onnx.export"));
-        assert!(reason(b"PK").contains("protocol buffer"));
+        assert!(reason(b"PK").contains("it has no graph"));
     }
 
     proptest::proptest! {

@@ -38,7 +38,7 @@ fn what_is_missing_is_shown_in_the_list_where_it_belongs() {
     let text = message(&file, &ports.replace("name: rate", "name: speed"));
     assert!(text.contains("no input `speed`; it has: x, rate, memory"), "{text}");
     assert!(text.contains("reads `rate`") && text.contains("under `constants`"), "{text}");
-    assert_eq!(text.matches("m.yaml:11").count(), 2, "both at the constants: {text}");
+    assert_eq!(text.matches("m.yaml:10").count(), 2, "both at the constants: {text}");
     let text = message(&file, &ports.replace("input: memory,", "input: past,"));
     assert!(text.contains("no input `past`"), "{text}");
 }

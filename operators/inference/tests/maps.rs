@@ -1,5 +1,5 @@
 //! Classifiers that end with a map from class to probability give a tensor.
-use crate::onnx::{FLOAT, INT64, Message, port};
+use crate::onnx::{FLOAT, INT64, Message, integer, port};
 use std::path::Path;
 use tidemill_inference::backend::{BackendError, backend};
 use tidemill_inference::blueprint::Blueprint;
@@ -40,7 +40,7 @@ fn classifier(classes: &Message, map: &Message, label: u64) -> Vec<u8> {
     let weights = [
         floats("coefficients", &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]),
         floats("intercepts", &[0.0, 0.0, 0.0]),
-        integers("multi_class", &[1]),
+        integer("multi_class", 1),
         post,
         classes.clone(),
     ];
