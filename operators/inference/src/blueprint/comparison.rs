@@ -83,7 +83,8 @@ impl<'a> Comparison<'a> {
         if output.shape.contains(&manifest::Dimension::Any) {
             return None;
         }
-        let message = head_shapes::of_other_classes(decoding, &row_shape(&output.shape), names.len())?;
+        let task = self.facts.metadata.get("task").map(String::as_str);
+        let message = head_shapes::of_other_classes(decoding, &row_shape(&output.shape), names.len(), task)?;
         let (name, span) = (output.name.to_string(), step.span.clone());
         Some(ModelError::Steps { role: Role::Output, name, message, span })
     }

@@ -114,13 +114,25 @@ pub(super) fn exchanged(decoding: &BoxDecoding, picture: [f32; 2], shape: &[usiz
     })
 }
 
-/// Returns why a head is not one of this number of classes, but would be with other settings.
-pub(crate) fn of_other_classes(decoding: &BoxDecoding, shape: &[usize], classes: usize) -> Option<String> {
-    let (places, numbers) = alone(decoding, shape)?;
+/// Returns why a head is not one of this number of classes, but would be with other settings. `task`: that of the file, by the
+/// names of Ultralytics.
+pub(crate) fn of_other_classes(
+    decoding: &BoxDecoding,
+    shape: &[usize],
+    classes: usize,
+    task: Option<&str>,
+) -> Option<String> {
+    let (places, numbers) = alone(decoding, shape).filter(|_| decoding.classes.is_none())?;
     let (each, objectness) = (4 + classes, 5 + classes);
     let named = format!("the file names {classes} classes");
     let is_head = |number: usize| number == each || number == objectness;
+    let more = matches!(task, Some("segment" | "pose" | "obb"));
+    let wanted = if decoding.scores == BoxScores::Objectness { objectness } else { each };
     match decoding.scores {
+        _ if more && numbers > wanted && numbers < places => Some(format!(
+            "{named}, but a place has {} numbers after its box and scores, those of masks, keypoints or angles: write `classes: {classes}`",
+            numbers - wanted
+        )),
         _ if !is_head(numbers) && is_head(places) => Some(format!(
             "{named}, so a place has {places} numbers instead of {numbers}: {}",
             remedy(decoding)
@@ -213,11 +225,22 @@ mod tests {
     #[test]
     fn classes_of_the_file_decide() {
         let each = parsed("scores: each");
-        assert_eq!(of_other_classes(&each, &[100, 84], 80), None);
-        assert!(of_other_classes(&each, &[84, 100], 80).unwrap().ends_with("write `transposed: true`"));
-        assert!(of_other_classes(&each, &[100, 85], 80).unwrap().ends_with("write `scores: objectness`"));
+        assert_eq!(of_other_classes(&each, &[100, 84], 80, None), None);
+        assert!(of_other_classes(&each, &[84, 100], 80, None).unwrap().ends_with("write `transposed: true`"));
+        assert!(
+            of_other_classes(&each, &[100, 85], 80, None).unwrap().ends_with("write `scores: objectness`")
+        );
         let objectness = parsed("scores: objectness");
-        assert!(of_other_classes(&objectness, &[100, 84], 80).unwrap().ends_with("write `scores: each`"));
-        assert_eq!(of_other_classes(&objectness, &[100, 117], 80), None, "masks follow");
+        assert!(
+            of_other_classes(&objectness, &[100, 84], 80, None).unwrap().ends_with("write `scores: each`")
+        );
+        let masks = of_other_classes(&each, &[8400, 116], 80, Some("segment")).unwrap();
+        assert!(masks.contains("32 numbers after") && masks.ends_with("write `classes: 80`"), "{masks}");
+        let angles = of_other_classes(&each, &[8400, 20], 15, Some("obb")).unwrap();
+        assert!(angles.ends_with("write `classes: 15`"), "{angles}");
+        assert_eq!(
+            of_other_classes(&parsed("scores: each, classes: 80"), &[8400, 116], 80, Some("segment")),
+            None
+        );
     }
 }

@@ -25,6 +25,16 @@ pub(super) fn check_boxes(
         BoxScores::Each => (5, "a score for each class"),
         BoxScores::Objectness => (6, "a score and one for each class"),
     };
+    let before = if decoding.scores == BoxScores::Objectness { 5 } else { 4 };
+    let has_classes = decoding.scores != BoxScores::Best || decoding.scores_from.is_some();
+    if let Some(classes) = decoding.classes {
+        let is_too_many = decoding.scores_from.is_none() && numbers < classes.saturating_add(before);
+        if !has_classes || classes == 0 || numbers >= least && is_too_many {
+            let message = format!("`classes: {classes}` does not fit the scores");
+            let help = "write how many scores of classes each place has, with `scores: each` or `objectness`";
+            unfit(found, step, message, help);
+        }
+    }
     if numbers < least {
         let help = format!(
             "it reads [batch, places, numbers], for each place 4 numbers and {behind}; `transposed: true` for [batch, numbers, places]"
