@@ -218,7 +218,7 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     })
 }
 
-/// Returns what a file of another known format is.
+/// Returns the format of a file that is no ONNX model, with advice.
 fn other_format(bytes: &[u8]) -> Option<&'static str> {
     let is = |at: usize, mark: &[u8]| bytes.get(at..at + mark.len()) == Some(mark);
     if is(4, b"ORTM") {

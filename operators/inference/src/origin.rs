@@ -1,4 +1,4 @@
-//! What a record was before a model read it: the part of its picture, and the parts of its text.
+//! Source of a record's prepared values: the part of its picture, and the parts of its text.
 use crate::frame::Frame;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct TextPart {
 }
 
 impl Origin {
-    /// This source, with what it lacks taken from another.
+    /// This source, with a picture or text of another where it has none.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self { frame: self.frame.or(other.frame), text: self.text.or(other.text) }

@@ -1,4 +1,4 @@
-//! Errors of manifests point at the list where a line is missing, and say what to write.
+//! Errors of manifests point at the list where a line is missing, and contain that line.
 use crate::onnx::{FLOAT, INT64, Message, cast, integer, joining, node};
 use crate::shapes::{folder, model, port};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the shapes of a detection head say about its settings.
+//! Settings of a detection head that contradict the shapes of its outputs.
 use super::head::{cells_of, sizes};
 use tidemill_spec::manifest::{BoxDecoding, BoxScores, GridForm};
 
@@ -94,7 +94,7 @@ pub(super) fn reason(decoding: &BoxDecoding, picture: Option<[f32; 2]>, shapes: 
     "compare strides, anchors and the outputs that it names".to_owned()
 }
 
-/// Returns why a head without a grid has its two dimensions the other way round: the numbers of a place are as many as the
+/// Returns why the two dimensions of a head without a grid are exchanged: the numbers of a place are as many as the
 /// picture has cells.
 pub(super) fn exchanged(decoding: &BoxDecoding, picture: [f32; 2], shape: &[usize]) -> Option<String> {
     let (places, numbers) = alone(decoding, shape)?;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_as_many_numbers_as_cells_is_the_other_way_round() {
+    fn a_head_of_as_many_numbers_as_cells_is_exchanged() {
         let refused = refusal("scores: each", 320.0, &[&[22, 2100]]).unwrap();
         assert!(refused.ends_with("(strides [8, 16, 32]): write `transposed: true`"), "{refused}");
         assert_eq!(refusal("scores: each, transposed: true", 320.0, &[&[22, 2100]]), None);

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn labels_are_at_the_characters_that_the_model_read() {
         let part = |start| TextPart { start, end: start + 1, word: None, is_added: false };
-        // The model does not read the second character, and the text goes on after its last one.
+        // The model does not read the second character, and the text continues after its last one.
         let parts = vec![part(0), part(2), part(2), part(3)];
         let text = TextParts { text: "a\u{1F600}béd".to_owned(), parts, pads_left: false };
         let labels = ["".to_owned(), "_".to_owned(), "+".to_owned()];

@@ -7,7 +7,7 @@ use super::{Pixels, area};
 
 /// One, in units of weights.
 const ONE: i32 = 1 << WEIGHT_BITS;
-/// Bits of a weight behind the point.
+/// Bits of the fraction of a weight.
 pub(super) const WEIGHT_BITS: u32 = 11;
 /// Bits of a row that are dropped before the weights of rows, so that it fits in 16 bits.
 const DROPPED: u32 = 4;
