@@ -1,4 +1,5 @@
 //! Facts in an ONNX file, read without a backend.
+use crate::ort_format;
 use crate::wire::{FieldValue, Fields, WireError};
 use crate::zip_map;
 use std::collections::{BTreeMap, HashSet};
@@ -59,6 +60,11 @@ pub struct Port {
 }
 
 impl Port {
+    /// A port without a name that is a sequence, a map or an optional value.
+    pub(crate) fn of_no_tensor() -> Self {
+        Self { name: String::new(), element: PortElement::Other(NO_TENSOR.to_owned()), shape: None }
+    }
+
     /// Formats the shape: `[batch, 3, 128, 128] float32`.
     pub fn type_text(&self) -> String {
         match &self.shape {
@@ -157,7 +163,7 @@ pub enum FactsError {
     },
 }
 
-/// Reads the facts of an ONNX file.
+/// Reads the facts of an ONNX file, or of one in ONNX Runtime's own format.
 ///
 /// # Errors
 /// [`FactsError`] if the file cannot be read or is not an ONNX model.
@@ -178,6 +184,10 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     }
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(not_onnx("it is a Git LFS pointer; run `git lfs pull`".to_owned()));
+    }
+    if ort_format::is_ort(bytes) {
+        let damaged = || not_onnx("it is in ONNX Runtime's own format (`.ort`), but damaged".to_owned());
+        return ort_format::facts(path, bytes).ok_or_else(damaged);
     }
     if let Some(format) = other_format(bytes) {
         return Err(not_onnx(format.to_owned()));
@@ -221,9 +231,7 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
 /// Returns the format of a file that is no ONNX model, with advice.
 fn other_format(bytes: &[u8]) -> Option<&'static str> {
     let is = |at: usize, mark: &[u8]| bytes.get(at..at + mark.len()) == Some(mark);
-    if is(4, b"ORTM") {
-        Some("it is in ONNX Runtime's own format (`.ort`), which was made of an ONNX file: use that one")
-    } else if is(4, b"TFL3") {
+    if is(4, b"TFL3") {
         Some("it is in the format of TensorFlow Lite (`.tflite`): convert it with tf2onnx")
     } else if is(0, b"PK\x03\x04") {
         Some(
@@ -322,13 +330,16 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
 fn is_of_8_bits(fields: Fields<'_>) -> Result<bool, WireError> {
     for field in fields {
         if let (4, value) = field? {
-            let name = value.text().unwrap_or_default();
-            return Ok(name.starts_with("QLinear")
-                || ["QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"]
-                    .contains(&name.as_str()));
+            return Ok(computes_with_8_bits(&value.text().unwrap_or_default()));
         }
     }
     Ok(false)
+}
+
+/// Whether the operator of this name computes with 8 bits.
+pub(crate) fn computes_with_8_bits(operator: &str) -> bool {
+    operator.starts_with("QLinear")
+        || ["QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"].contains(&operator)
 }
 
 /// Number of elements of a node's constant: some exporters store weights so.
@@ -368,8 +379,7 @@ fn weight(fields: Fields<'_>) -> Result<(String, u64), WireError> {
 }
 
 fn port(fields: Fields<'_>) -> Result<Port, WireError> {
-    let mut found =
-        Port { name: String::new(), element: PortElement::Other(NO_TENSOR.to_owned()), shape: None };
+    let mut found = Port::of_no_tensor();
     for field in fields {
         match field? {
             (1, value) => found.name = value.text().unwrap_or_default(),
@@ -423,7 +433,8 @@ fn dimension(value: FieldValue<'_>) -> Result<Dimension, WireError> {
     Ok(found)
 }
 
-fn element(number: i64) -> PortElement {
+/// Element type by its number in ONNX.
+pub(crate) fn element(number: i64) -> PortElement {
     const NAMES: [&str; 17] = [
         "undefined",
         "float32",
@@ -492,7 +503,7 @@ mod tests {
     #[test]
     fn other_formats_are_named() {
         let reason = |bytes: &[u8]| inspect_bytes(Path::new("x"), bytes).unwrap_err().to_string();
-        assert!(reason(b"\x18\0\0\0ORTM\0\0").contains("(`.ort`), which was made of an ONNX file"));
+        assert!(reason(b"\x18\0\0\0ORTM\0\0").contains("(`.ort`), but damaged"));
         assert!(reason(b"\x18\0\0\0TFL3").contains("TensorFlow Lite"));
         assert!(reason(b"PK\x03\x04abc").contains("torch.onnx.export"));
         assert!(reason(b"PK").contains("it has no graph"));

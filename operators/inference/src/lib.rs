@@ -17,6 +17,7 @@ pub mod location;
 mod ml;
 pub mod model;
 pub mod origin;
+mod ort_format;
 mod output_column;
 mod output_steps;
 pub mod postprocess;

@@ -7,6 +7,7 @@ use super::known_faults::{self, Doubtful};
 use super::panic::caught;
 use super::{Backend, BackendError, Registration, Session, model_name, ranges};
 use crate::facts::{ModelFacts, Port, PortElement};
+use crate::ort_format;
 use crate::tensor::{Tensor, TensorData};
 use crate::zip_map;
 use rten::{Model, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
@@ -56,6 +57,9 @@ impl Backend for Rten {
             return Err(refused(format!("{} is {}, which it does not support", port.name, port.element)));
         }
         let mut bytes = std::fs::read(&facts.path).map_err(|error| refused(error.to_string()))?;
+        if ort_format::is_ort(&bytes) {
+            return Err(refused("only the backend ort reads ONNX Runtime's own format (`.ort`)".to_owned()));
+        }
         let mut changed = None;
         if !facts.maps.is_empty() {
             bytes = zip_map::as_tensors(&bytes).map_err(|error| refused(error.to_string()))?;

@@ -176,7 +176,7 @@ impl Tokenizer {
     /// # Errors
     /// See [`Tokenizer::encode`].
     pub fn parts(&self, text: &str, special: bool, most: usize) -> Result<TextParts, Rejected> {
-        let encoding = self.shared.encoding(text, special, most, || OffsetType::Char)?;
+        let encoding = self.shared.encoding(text, special, most, OffsetType::Char)?;
         let places = encoding.get_offsets().iter().zip(encoding.get_word_ids());
         let parts = places.zip(encoding.get_special_tokens_mask()).take(most);
         let parts = parts.map(|((&(start, end), &word), &is_added)| TextPart {
@@ -271,7 +271,7 @@ impl Shared {
     }
 
     fn encode(&self, text: &str, special: bool, limit: usize) -> Result<Tokens, Rejected> {
-        let encoding = self.encoding(text, special, limit, || OffsetType::None)?;
+        let encoding = self.encoding(text, special, limit, OffsetType::None)?;
         Ok(Tokens::of(&encoding, limit))
     }
 
@@ -281,13 +281,13 @@ impl Shared {
         text: &str,
         special: bool,
         limit: usize,
-        offsets: fn() -> OffsetType,
+        offsets: OffsetType,
     ) -> Result<Encoding, Rejected> {
         if text.len() > LONGEST {
             let detail = format!("it has {} bytes, more than {LONGEST}", text.len());
             return Err(Rejected::new("text_too_long", detail));
         }
-        let encoded = flat(caught(|| self.encode_here(text, special, limit, offsets())));
+        let encoded = flat(caught(|| self.encode_here(text, special, limit, offsets)));
         encoded.map_err(|error| Rejected::new("not_tokenized", error))
     }
 
