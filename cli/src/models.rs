@@ -306,14 +306,17 @@ fn write_facts(out: &mut dyn Write, facts: &ModelFacts) -> io::Result<()> {
     let mut table = Table::new(&[("", Side::Left), ("name", Side::Left), ("shape and type", Side::Left)]);
     for (what, ports) in [("input", &facts.inputs), ("output", &facts.outputs)] {
         for port in ports {
-            table.row([what.to_owned(), port.name.clone(), port.type_text()]);
+            let is_map = facts.maps.contains(&port.name);
+            let read = if is_map { "sequence of maps, read as " } else { "" };
+            table.row([what.to_owned(), port.name.clone(), format!("{read}{}", port.type_text())]);
         }
     }
     for (key, text) in &facts.metadata {
         let lines = text.lines().count();
         let shown: String = text.chars().take(40).collect();
         let shown = if lines > 1 { format!("{} lines", grouped(lines as u64)) } else { shown };
-        table.row(["metadata".to_owned(), key.clone(), shown]);
+        let what = if facts.maps.contains(key) { "labels" } else { "metadata" };
+        table.row([what.to_owned(), key.clone(), shown]);
     }
     table.write(out)
 }

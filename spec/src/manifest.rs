@@ -56,7 +56,7 @@ pub use decoder::{Cache, Decoder, Encoded, Mask, Tokenizer};
 pub use dimension::Dimension;
 pub use feature::{Feature, Missing};
 pub use picture::{Align, Filter, Round};
-pub use postprocess::{Postprocess, TextDecoding, TopValues};
+pub use postprocess::{EntityScheme, Postprocess, TextDecoding, TopValues};
 pub use preprocess::{Preprocess, TokenValues};
 pub use state::State;
 

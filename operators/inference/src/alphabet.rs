@@ -12,7 +12,7 @@ const MOST_BYTES: u64 = 16 << 20;
 const NAMED: usize = 10;
 
 /// Returns the manifest with the characters of its `ctc_decode` steps read from the file's metadata, one per line, before
-/// those that the manifest adds; and with the labels of `argmax` and `top_k` from the metadata or a file in `folder`.
+/// those that the manifest adds; and with the labels of other steps from the metadata or a file in `folder`.
 ///
 /// # Errors
 /// [`ModelError::Steps`] if the file has no such metadata, a line of an alphabet is no single character, or the file of labels
@@ -35,7 +35,9 @@ pub(crate) fn filled_in(
                     characters(key, facts).map(|all| alphabet.insert_str(0, &all))
                 }
                 Postprocess::Argmax { labels, labels_file, labels_metadata }
-                | Postprocess::TopK { labels, labels_file, labels_metadata, .. } => {
+                | Postprocess::TopK { labels, labels_file, labels_metadata, .. }
+                | Postprocess::Entities { labels, labels_file, labels_metadata, .. }
+                | Postprocess::Join { labels, labels_file, labels_metadata, .. } => {
                     match (labels_file, labels_metadata) {
                         (None, None) => Ok(()),
                         (Some(file), None) if labels.is_empty() => {

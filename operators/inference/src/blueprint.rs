@@ -1,5 +1,6 @@
 //! A manifest checked against its model file, without any backend.
 mod comparison;
+mod unfed;
 
 use self::comparison::{Comparison, reads_metadata, row_shape, wrong_input_steps, wrong_output_steps};
 use crate::alphabet;
@@ -8,6 +9,7 @@ use crate::error::ModelError;
 use crate::facts::{self, Dimension, FactsError, ModelFacts};
 use crate::location;
 use crate::postprocess::boxes::outputs_beside;
+use crate::preprocess::tokens::Tokenizer;
 use crate::sequence::plan::{self, Plan};
 use crate::steps::{OutputSteps, column_shape};
 use std::collections::BTreeMap;
@@ -107,6 +109,9 @@ pub struct Blueprint {
     pub(crate) wanted: Vec<usize>,
     /// The decoder's plan, if the manifest has one.
     pub(crate) sequence: Option<Plan>,
+    /// Tokenizers of the inputs.
+    #[expect(dead_code, reason = "models find them in memory as long as they are kept")]
+    tokenizers: Vec<Tokenizer>,
     /// Blueprints of the backends that load a file of their own.
     artifacts: BTreeMap<String, Arc<Blueprint>>,
 }
@@ -146,7 +151,7 @@ impl Blueprint {
                 .outputs
                 .iter()
                 .filter(is_whole)
-                .for_each(|output| errors.extend(wrong_output_steps(output)));
+                .for_each(|output| errors.extend(wrong_output_steps(output, picture_of(&manifest.inputs))));
         }
         match errors.is_empty() {
             true => Ok(Arc::new(Self::on_paper(manifest, manifest_path))),
@@ -231,6 +236,7 @@ impl Blueprint {
         let inputs = comparison.inputs(&manifest);
         let wanted = comparison.wanted(&manifest);
         comparison.repeat(&manifest);
+        let tokenizers = comparison.tokenizers(&manifest, &folder);
         let sequence = manifest.decoder.as_ref().and_then(|decoder| {
             plan::check(&manifest, decoder, &facts, &folder)
                 .map_err(|errors| comparison.errors.extend(errors))
@@ -246,6 +252,7 @@ impl Blueprint {
             output_rows,
             wanted,
             sequence,
+            tokenizers,
             artifacts: BTreeMap::new(),
             manifest_path: manifest_path.to_owned(),
             manifest,
@@ -263,6 +270,7 @@ impl Blueprint {
             output_rows: manifest.outputs.iter().map(|output| row_shape(&output.shape)).collect(),
             wanted: Vec::new(),
             sequence: None,
+            tokenizers: Vec::new(),
             artifacts: BTreeMap::new(),
             facts: ModelFacts::of_nothing(manifest_path),
             manifest_path: manifest_path.to_owned(),
@@ -319,14 +327,7 @@ impl Blueprint {
 
     /// Width and height of the picture that the model reads, if it reads one.
     pub(crate) fn picture(&self) -> Option<[f32; 2]> {
-        let inputs = self.manifest.inputs.iter().zip(&self.input_rows);
-        let mut pictures = inputs.filter(|(input, _)| input.input_type == InputType::Image);
-        let (_, row) = pictures.next()?;
-        Some(match *row.as_slice() {
-            [height, width, 1 | 3] if !matches!(row.first(), Some(1 | 3)) => [width as f32, height as f32],
-            [.., height, width] => [width as f32, height as f32],
-            _ => return None,
-        })
+        picture_of(&self.manifest.inputs)
     }
 
     /// Names of the outputs that detection heads read beside their own, for each output of the manifest.
@@ -335,10 +336,30 @@ impl Blueprint {
     }
 }
 
+/// Width and height of the picture that a model with these inputs reads, if it reads one of a fixed size.
+fn picture_of(inputs: &[ModelInput]) -> Option<[f32; 2]> {
+    let input = inputs.iter().find(|input| input.input_type == InputType::Image)?;
+    if input.shape.contains(&manifest::Dimension::Any) {
+        return None;
+    }
+    let row = row_shape(&input.shape);
+    Some(match *row.as_slice() {
+        [height, width, 1 | 3] if !matches!(row.first(), Some(1 | 3)) => [width as f32, height as f32],
+        [.., height, width] => [width as f32, height as f32],
+        _ => return None,
+    })
+}
+
 /// Whether the first step makes one vector of the places of each record.
 pub(crate) fn pools(output: &ModelOutput) -> bool {
     let first = output.postprocess.first().map(|step| &step.value);
     matches!(first, Some(Postprocess::MeanPool { .. } | Postprocess::Pick { .. }))
+}
+
+/// Whether an output has values for each part of a text, which a step labels.
+pub(crate) fn labels_text(output: &ModelOutput) -> bool {
+    let last = output.postprocess.last().map(|step| &step.value);
+    matches!(last, Some(Postprocess::Entities { .. } | Postprocess::Join { .. }))
 }
 
 /// Names of the outputs that the head of this output reads beside it.
@@ -373,7 +394,7 @@ fn is_for_one(manifest: &Manifest, facts: &ModelFacts) -> bool {
         || manifest.states.iter().any(|state| is_fixed(&state.input, &state.shape))
         || manifest.outputs.iter().any(|output| {
             manifest::Dimension::batch_axis(&output.shape).is_none()
-                || output.shape.contains(&manifest::Dimension::Any) && !pools(output)
+                || output.shape.contains(&manifest::Dimension::Any) && !pools(output) && !labels_text(output)
         })
         || states.into_iter().any(is_fixed_state)
 }

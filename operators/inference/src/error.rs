@@ -72,7 +72,9 @@ pub enum ModelError {
         name: String,
         /// Its type in the file.
         found: String,
-        /// Position of the inputs in the manifest.
+        /// The list of the manifest where it belongs, with the line to write.
+        advice: String,
+        /// Position of that list in the manifest.
         span: Span,
     },
     /// An input or output has another type or shape than the manifest says.
@@ -236,9 +238,6 @@ impl ModelError {
             ModelError::NoPort { .. } | ModelError::PortType { .. } => {
                 Some("`tidemill models inspect FILE` shows the inputs and outputs of the file")
             }
-            ModelError::NotFed { .. } => Some(
-                "add it to `inputs` or to `loop` in the manifest; `tidemill models inspect FILE --manifest` writes the lines",
-            ),
             ModelError::NotAllowed { .. } => {
                 Some("choose one of those, or add it to `backends` in the manifest")
             }
@@ -284,6 +283,9 @@ impl ModelError {
         if let ModelError::NotFetched { command, .. } = &self {
             diagnostic = diagnostic
                 .with_help(format!("{command}\n(needs the network once; the models that ship work without)"));
+        }
+        if let ModelError::NotFed { advice, .. } = &self {
+            diagnostic = diagnostic.with_help(advice.clone());
         }
         match self {
             ModelError::Manifest(diagnostics) => diagnostics,

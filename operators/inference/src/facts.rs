@@ -1,10 +1,15 @@
 //! Facts in an ONNX file, read without a backend.
+use crate::ort_format;
 use crate::wire::{FieldValue, Fields, WireError};
+use crate::zip_map;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidemill_spec::digest::sha256;
 use tidemill_spec::types::ElementType;
+
+/// Name of the type of a port that is a sequence, a map or an optional value.
+const NO_TENSOR: &str = "not a tensor";
 
 /// Element type of a model's input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +60,11 @@ pub struct Port {
 }
 
 impl Port {
+    /// A port without a name that is a sequence, a map or an optional value.
+    pub(crate) fn of_no_tensor() -> Self {
+        Self { name: String::new(), element: PortElement::Other(NO_TENSOR.to_owned()), shape: None }
+    }
+
     /// Formats the shape: `[batch, 3, 128, 128] float32`.
     pub fn type_text(&self) -> String {
         match &self.shape {
@@ -62,6 +72,7 @@ impl Port {
                 let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
                 format!("[{}] {}", shape.join(", "), self.element)
             }
+            None if self.element == PortElement::Other(NO_TENSOR.to_owned()) => NO_TENSOR.to_owned(),
             None => format!("{} of any shape", self.element),
         }
     }
@@ -90,7 +101,11 @@ pub struct ModelFacts {
     pub is_quantised: bool,
     /// The program that wrote it.
     pub producer: Option<String>,
-    /// Metadata of its maker, by name: an alphabet, labels, a licence.
+    /// Outputs that the file gives as a sequence of maps from classes to numbers; they are read as tensors, `[records,
+    /// classes]`.
+    pub maps: Vec<String>,
+    /// Metadata of its maker, by name: an alphabet, labels, a licence. The classes of an output that is a map are under its name,
+    /// one in each line.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -113,6 +128,7 @@ impl ModelFacts {
             nodes: 0,
             is_quantised: false,
             producer: None,
+            maps: Vec::new(),
             metadata: BTreeMap::new(),
         }
     }
@@ -147,7 +163,7 @@ pub enum FactsError {
     },
 }
 
-/// Reads the facts of an ONNX file.
+/// Reads the facts of an ONNX file, or of one in ONNX Runtime's own format.
 ///
 /// # Errors
 /// [`FactsError`] if the file cannot be read or is not an ONNX model.
@@ -169,11 +185,29 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(not_onnx("it is a Git LFS pointer; run `git lfs pull`".to_owned()));
     }
+    if ort_format::is_ort(bytes) {
+        let damaged = || not_onnx("it is in ONNX Runtime's own format (`.ort`), but damaged".to_owned());
+        return ort_format::facts(path, bytes).ok_or_else(damaged);
+    }
+    if let Some(format) = other_format(bytes) {
+        return Err(not_onnx(format.to_owned()));
+    }
     let description = describe(bytes).map_err(|error| not_onnx(error.to_string()))?;
     if !description.has_graph {
         return Err(not_onnx("it has no graph".to_owned()));
     }
-    let Graph { inputs, outputs, weights, parameters, nodes, is_quantised } = description.graph;
+    let Graph { inputs, mut outputs, weights, parameters, nodes, is_quantised } = description.graph;
+    let mut metadata = description.metadata;
+    let mut maps = Vec::new();
+    if outputs.iter().any(|port| matches!(port.element, PortElement::Other(_))) {
+        for map in zip_map::outputs(bytes).map_err(|error| not_onnx(error.to_string()))? {
+            outputs.iter_mut().filter(|port| port.name == map.name).for_each(|port| *port = map.port());
+            if let Some(lines) = map.lines() {
+                metadata.entry(map.name.clone()).or_insert(lines);
+            }
+            maps.push(map.name);
+        }
+    }
     if outputs.is_empty() {
         return Err(not_onnx("its graph has no outputs".to_owned()));
     }
@@ -189,8 +223,25 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
         nodes,
         is_quantised,
         producer: description.producer.filter(|name| !name.is_empty()),
-        metadata: description.metadata,
+        maps,
+        metadata,
     })
+}
+
+/// Returns the format of a file that is no ONNX model, with advice.
+fn other_format(bytes: &[u8]) -> Option<&'static str> {
+    let is = |at: usize, mark: &[u8]| bytes.get(at..at + mark.len()) == Some(mark);
+    if is(4, b"TFL3") {
+        Some("it is in the format of TensorFlow Lite (`.tflite`): convert it with tf2onnx")
+    } else if is(0, b"PK\x03\x04") {
+        Some(
+            "it is a zip file, as PyTorch writes them: export it with `torch.onnx.export`, or extract the ONNX file",
+        )
+    } else if is(0, b"\x89HDF") {
+        Some("it is an HDF5 file, as Keras writes them: convert it with tf2onnx")
+    } else {
+        None
+    }
 }
 
 // Field numbers below are those of onnx.proto.
@@ -279,13 +330,16 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
 fn is_of_8_bits(fields: Fields<'_>) -> Result<bool, WireError> {
     for field in fields {
         if let (4, value) = field? {
-            let name = value.text().unwrap_or_default();
-            return Ok(name.starts_with("QLinear")
-                || ["QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"]
-                    .contains(&name.as_str()));
+            return Ok(computes_with_8_bits(&value.text().unwrap_or_default()));
         }
     }
     Ok(false)
+}
+
+/// Whether the operator of this name computes with 8 bits.
+pub(crate) fn computes_with_8_bits(operator: &str) -> bool {
+    operator.starts_with("QLinear")
+        || ["QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"].contains(&operator)
 }
 
 /// Number of elements of a node's constant: some exporters store weights so.
@@ -325,8 +379,7 @@ fn weight(fields: Fields<'_>) -> Result<(String, u64), WireError> {
 }
 
 fn port(fields: Fields<'_>) -> Result<Port, WireError> {
-    let mut found =
-        Port { name: String::new(), element: PortElement::Other("not a tensor".to_owned()), shape: None };
+    let mut found = Port::of_no_tensor();
     for field in fields {
         match field? {
             (1, value) => found.name = value.text().unwrap_or_default(),
@@ -380,7 +433,8 @@ fn dimension(value: FieldValue<'_>) -> Result<Dimension, WireError> {
     Ok(found)
 }
 
-fn element(number: i64) -> PortElement {
+/// Element type by its number in ONNX.
+pub(crate) fn element(number: i64) -> PortElement {
     const NAMES: [&str; 17] = [
         "undefined",
         "float32",
@@ -444,6 +498,15 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert!(matches!(inspect(&path), Err(FactsError::NotOnnx { .. })), "{text}");
         }
+    }
+
+    #[test]
+    fn other_formats_are_named() {
+        let reason = |bytes: &[u8]| inspect_bytes(Path::new("x"), bytes).unwrap_err().to_string();
+        assert!(reason(b"\x18\0\0\0ORTM\0\0").contains("(`.ort`), but damaged"));
+        assert!(reason(b"\x18\0\0\0TFL3").contains("TensorFlow Lite"));
+        assert!(reason(b"PK\x03\x04abc").contains("torch.onnx.export"));
+        assert!(reason(b"PK").contains("it has no graph"));
     }
 
     proptest::proptest! {

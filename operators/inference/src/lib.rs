@@ -16,6 +16,9 @@ pub mod frame;
 pub mod location;
 mod ml;
 pub mod model;
+pub mod origin;
+mod ort_format;
+mod output_column;
 mod output_steps;
 pub mod postprocess;
 pub mod prepared;
@@ -25,6 +28,7 @@ pub mod steps;
 pub mod tensor;
 pub mod verify;
 mod wire;
+mod zip_map;
 
 pub use blueprint::load_manifest;
 pub use facts::{ModelFacts, inspect};

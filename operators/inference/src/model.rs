@@ -2,27 +2,29 @@
 mod feeds;
 
 use crate::backend::{Backend, BackendError, Session};
-use crate::blueprint::{Blueprint, Feed, Records};
+use crate::blueprint::{Blueprint, Feed, Records, labels_text};
 use crate::decode_loop;
 use crate::error::{ModelError, Role};
-use crate::frame::Frame;
 use crate::location;
+use crate::origin::Origin;
 use crate::output_steps::Beside;
 use crate::postprocess::pool;
 use crate::prepared::{PreparedRow, PreparedRows};
 use crate::preprocess::Rejected;
 use crate::sequence::greedy::{self, Greedy};
 use crate::sequence::tokenizer::normalized;
-use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
+use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps, StepsError};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Postprocess};
-use tidemill_spec::span::Span;
+use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Postprocess, Preprocess};
+use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::ElementType;
 
 /// Samples of the sound of a trial, for models that take sounds of any length.
 const TRIAL_SAMPLES: usize = 16_000;
+/// Width by height of the picture of a trial, for models that take pictures of any width: a short line of text.
+const TRIAL_RATIO: u32 = 8;
 
 /// Outputs of the model for a batch, before the output steps.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,8 +41,8 @@ pub struct RawOutputs {
     after: Vec<Tensor>,
     /// The outputs that detection heads read beside their own, in their order.
     beside: Vec<Tensor>,
-    /// The part of each record's picture that the model saw.
-    frames: Vec<Frame>,
+    /// The picture or text that each record was made of.
+    origins: Vec<Origin>,
     /// The outputs of further records, if they were run one by one.
     others: Vec<RawOutputs>,
 }
@@ -81,32 +83,43 @@ impl Model {
                 span: manifest.backends.span.clone(),
             });
         }
-        let wrong = |message: String, span: &Span| ModelError::Loop { message, span: span.clone() };
+        let wrong = |role, name: &Located<String>, message: String, span: &Span| ModelError::Steps {
+            role,
+            name: name.to_string(),
+            message,
+            span: span.clone(),
+        };
         let folder = location::folder(manifest, &blueprint.manifest_path);
-        let before = manifest
+        let mut before = manifest
             .inputs
             .iter()
             .zip(&blueprint.input_rows)
             .map(|(input, row)| {
                 let steps = InputSteps::new(input, row).map(|steps| steps.at_most(longest_sound(&blueprint)));
-                let mut steps = steps.map_err(|e| wrong(e.message, &input.shape.span))?;
-                steps.open(&folder).map_err(|error| ModelError::Steps {
-                    role: Role::Input,
-                    name: input.name.to_string(),
-                    message: error.message,
-                    span: input.preprocess.first().map_or(&input.name.span, |step| &step.span).clone(),
-                })?;
+                let wrong = |error: StepsError| {
+                    let span = input.preprocess.first().map_or(&input.name.span, |step| &step.span);
+                    wrong(Role::Input, &input.name, error.message, span)
+                };
+                let mut steps = steps.map_err(wrong)?;
+                steps.open(&folder).map_err(wrong)?;
                 Ok(steps)
             })
-            .collect::<Result<_, ModelError>>()?;
+            .collect::<Result<Vec<_>, ModelError>>()?;
+        if manifest.outputs.iter().any(labels_text)
+            && let Some(steps) = before.iter_mut().find(|steps| steps.splits_text())
+        {
+            steps.keep_text();
+        }
         let picture = blueprint.picture();
         let after = manifest
             .outputs
             .iter()
             .zip(&blueprint.output_rows)
             .map(|(output, row)| {
-                OutputSteps::with_picture(output, row, picture)
-                    .map_err(|e| wrong(e.message, &output.shape.span))
+                OutputSteps::with_picture(output, row, picture).map_err(|error| {
+                    let span = output.postprocess.first().map_or(&output.shape.span, |step| &step.span);
+                    wrong(Role::Output, &output.name, error.message, span)
+                })
             })
             .collect::<Result<_, _>>()?;
         let session = backend.load(&blueprint.facts)?;
@@ -143,7 +156,8 @@ impl Model {
         self.session.processor_time_elsewhere() + decoder.unwrap_or_default()
     }
 
-    /// A record of zeros, for trials and probes; for a model that takes sounds of any length, a second.
+    /// A record of zeros, for trials and probes; for a model that takes sounds of any length, a second, and of pictures of any
+    /// width, a short line of text.
     pub fn zeros(&self) -> PreparedRow {
         let inputs = self.blueprint.manifest.inputs.iter().zip(&self.blueprint.input_rows);
         if let Some(plan) = &self.blueprint.sequence {
@@ -158,7 +172,7 @@ impl Model {
         }
         let length = |input: &ModelInput, row: &[usize]| {
             let is_sound = input.input_type == InputType::Audio && input.shape.contains(&Dimension::Any);
-            if is_sound { TRIAL_SAMPLES } else { row.iter().product() }
+            if is_sound { TRIAL_SAMPLES } else { row.iter().product::<usize>() * trial_width(input) }
         };
         PreparedRow::new(
             inputs.map(|(input, row)| TensorData::zeros(input.dtype, length(input, row))).collect(),
@@ -186,11 +200,11 @@ impl Model {
     /// [`Rejected`] if the record is unusable; `rows` is then unchanged.
     pub fn prepare_into(&mut self, cells: &[Cell<'_>], rows: &mut PreparedRows) -> Result<(), Rejected> {
         let mut appended = Ok(());
-        let (mut frame, mut start) = (None, 0);
+        let (mut origin, mut start) = (Origin::default(), 0);
         for (steps, values) in self.before.iter_mut().zip(&mut rows.inputs) {
             let end = start + steps.columns();
             match steps.append(cells.get(start..end).unwrap_or_default(), values) {
-                Ok(seen) => frame = frame.or(seen),
+                Ok(read) => origin = origin.or(read),
                 Err(rejected) => {
                     appended = Err(rejected);
                     break;
@@ -205,7 +219,7 @@ impl Model {
             appended = Err(too_long);
         }
         match &appended {
-            Ok(()) => rows.finish(frame.unwrap_or_default()),
+            Ok(()) => rows.finish(origin),
             Err(_) => rows.cut(),
         }
         appended
@@ -265,8 +279,8 @@ impl Model {
                 Feed::State(_) | Feed::Token => Tensor::zeros(input.element, shape),
             });
         }
-        let frames = rows.frames.clone();
-        let result = self.run_inputs(&mut inputs, frames, self.most_steps());
+        let origins = rows.origins.clone();
+        let result = self.run_inputs(&mut inputs, origins, self.most_steps());
         give_back(&blueprint, inputs, rows);
         result
     }
@@ -291,14 +305,14 @@ impl Model {
 
     /// Converts the outputs to columns, in the order of [`Blueprint::output_columns`].
     pub fn finish(&self, raw: RawOutputs) -> Vec<OutputColumn> {
-        let RawOutputs { tensors, texts, beside, frames, others, .. } = raw;
+        let RawOutputs { tensors, texts, beside, origins, others, .. } = raw;
         let mut beside = beside.as_slice();
         let mut columns = Vec::with_capacity(tensors.len() + usize::from(texts.is_some()));
         for ((steps, tensor), count) in self.after.iter().zip(tensors).zip(self.blueprint.beside()) {
             let (own, rest) = beside.split_at(count.min(beside.len()));
             beside = rest;
             let shape = tensor.shape().get(1..).unwrap_or_default().to_vec();
-            let beside = Beside { outputs: own, frames: &frames, shape: Some(&shape) };
+            let beside = Beside { outputs: own, origins: &origins, shape: Some(&shape) };
             columns.push(steps.apply_beside(tensor.into_data(), beside));
         }
         columns.extend(texts.map(OutputColumn::Text));
@@ -374,18 +388,18 @@ impl Model {
             return Ok(written);
         }
         let mut inputs = self.inputs(rows)?;
-        let frames = rows.iter().map(|row| row.frame).collect();
-        self.run_inputs(&mut inputs, frames, max_steps)
+        let origins = rows.iter().map(|row| row.origin.clone()).collect();
+        self.run_inputs(&mut inputs, origins, max_steps)
     }
 
-    /// `inputs` are those of the file, in order; a loop changes those that it feeds back. `frames`: one for each record.
+    /// `inputs` are those of the file, in order; a loop changes those that it feeds back. `origins`: one for each record.
     fn run_inputs(
         &mut self,
         inputs: &mut [Tensor],
-        frames: Vec<Frame>,
+        origins: Vec<Origin>,
         max_steps: u32,
     ) -> Result<RawOutputs, BackendError> {
-        let rows = frames.len();
+        let rows = origins.len();
         let (mut tensors, texts, cut_off, undecided) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {
                 let session = self.session.as_mut();
@@ -422,7 +436,7 @@ impl Model {
             })
             .collect::<Result<Vec<_>, _>>()?;
         self.check_heads(&tensors, &beside)?;
-        Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, frames, others: Vec::new() })
+        Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, origins, others: Vec::new() })
     }
 
     /// Makes one vector of the places of each record, if the first step of the output says so. `inputs`: those of the file.
@@ -530,6 +544,17 @@ impl Model {
     fn failed(&self, reason: String) -> BackendError {
         BackendError::Run { backend: self.backend, model: self.blueprint.manifest.id.to_string(), reason }
     }
+}
+
+/// Width of the picture of a trial, for models that take pictures of any width; else 1.
+fn trial_width(input: &ModelInput) -> usize {
+    let width = |step: &Located<Preprocess>| match step.value {
+        Preprocess::FitHeight { height, width: None, least, .. } => {
+            Some(least.max(height.saturating_mul(TRIAL_RATIO)) as usize)
+        }
+        _ => None,
+    };
+    input.preprocess.iter().find_map(width).unwrap_or(1)
 }
 
 /// Returns the values of the records to their buffers.

@@ -1,9 +1,12 @@
 //! The steps of a manifest after a model, checked against the declared shapes and made ready to run.
 use crate::blueprint;
-use crate::frame::Frame;
+use crate::origin::{Origin, TextParts};
+use crate::output_column::{OutputColumn, scalars};
 use crate::postprocess::boxes::{BOX_NUMBERS, BoxDecoder, outputs_beside};
 use crate::postprocess::ctc::CtcDecoder;
+use crate::postprocess::entities::EntityDecoder;
 use crate::postprocess::head::Part;
+use crate::postprocess::join::Joiner;
 use crate::postprocess::scores;
 use crate::postprocess::text_boxes::TextBoxDecoder;
 use crate::preprocess::signal;
@@ -12,41 +15,6 @@ use crate::tensor::{Tensor, TensorData};
 use half::f16;
 use tidemill_spec::manifest::{Dimension, ModelOutput, OutputType, Postprocess, TopValues};
 use tidemill_spec::types::{ColumnType, ElementType};
-
-/// The values of one output column, one for each row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum OutputColumn {
-    /// Texts.
-    Text(Vec<String>),
-    /// Floats.
-    Float64(Vec<f64>),
-    /// Whole numbers.
-    Int64(Vec<i64>),
-    /// Truth values.
-    Bool(Vec<bool>),
-    /// The values of all rows, one after another.
-    Tensor(TensorData),
-}
-
-impl OutputColumn {
-    /// Appends the values of other rows of the same column.
-    ///
-    /// # Errors
-    /// [`StepsError`] if they have another type.
-    pub(crate) fn append(&mut self, more: Self) -> Result<(), StepsError> {
-        match (self, more) {
-            (Self::Text(all), Self::Text(more)) => all.extend(more),
-            (Self::Float64(all), Self::Float64(more)) => all.extend(more),
-            (Self::Int64(all), Self::Int64(more)) => all.extend(more),
-            (Self::Bool(all), Self::Bool(more)) => all.extend(more),
-            (Self::Tensor(all), Self::Tensor(more)) => {
-                return all.append(more).map_err(|error| StepsError { message: error.to_string() });
-            }
-            _ => return wrong("the rows of a column have different types"),
-        }
-        Ok(())
-    }
-}
 
 /// The conversion of one model output to one column.
 pub struct OutputSteps {
@@ -77,15 +45,17 @@ enum Last {
     CtcOfClasses(CtcDecoder),
     Boxes(Box<BoxDecoder>),
     TextBoxes(TextBoxDecoder),
+    Entities(EntityDecoder),
+    Join(Joiner),
 }
 
-/// Inputs of the decoding of boxes other than their own output.
+/// Inputs of the last step other than its own output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
     /// Outputs of the file that a head reads too, each with the rows of the batch first.
     pub outputs: &'a [Tensor],
-    /// Part of each record's picture that the model saw; empty if there is no picture.
-    pub frames: &'a [Frame],
+    /// The picture or text that each record was made of; empty if that is not known.
+    pub origins: &'a [Origin],
     /// Shape of a row, if the declared one leaves a dimension open.
     pub shape: Option<&'a [usize]>,
 }
@@ -117,7 +87,7 @@ impl OutputSteps {
         for step in &output.postprocess {
             if last.is_some() {
                 return wrong(
-                    "no step can follow argmax, max, top_k, ctc_decode, decode_boxes or text_boxes",
+                    "no step can follow argmax, max, top_k, ctc_decode, entities, join, decode_boxes or text_boxes",
                 );
             }
             let classes = row.last().copied().unwrap_or(1);
@@ -140,12 +110,10 @@ impl OutputSteps {
                     // The other shapes are known when the model runs.
                     if is_alone
                         && !is_open
-                        && picture.is_some() == decoding.grid.is_some()
-                        && !decoder.reads(&[shape])
+                        && (decoding.grid.is_none() || picture.is_some())
+                        && let Some(reason) = decoder.refusal(&[shape])
                     {
-                        return wrong(format!(
-                            "decode_boxes reads [places, numbers] of the declared kind, but the shape is {shape:?}"
-                        ));
+                        return wrong(reason);
                     }
                     last = Some(Last::Boxes(Box::new(decoder)));
                 }
@@ -163,7 +131,10 @@ impl OutputSteps {
                     return wrong(format!("the step reads one vector, but the shape is {row:?}"));
                 }
                 Postprocess::Max {} => last = Some(Last::Max),
-                Postprocess::Argmax { labels, .. } | Postprocess::TopK { labels, .. }
+                Postprocess::Argmax { labels, .. }
+                | Postprocess::TopK { labels, .. }
+                | Postprocess::Entities { labels, .. }
+                | Postprocess::Join { labels, .. }
                     if !labels.is_empty() && labels.len() != classes =>
                 {
                     return wrong(format!("there are {} labels, but the shape is {row:?}", labels.len()));
@@ -179,6 +150,17 @@ impl OutputSteps {
                     }
                     let (give, labels) = (top_values(&step.value), labels.clone());
                     last = Some(Last::TopK { k, give, labels });
+                }
+                Postprocess::Entities { .. } | Postprocess::Join { .. } if row.len() != 2 => {
+                    return wrong(format!(
+                        "the step reads a vector for each part of the text, [parts, classes], but the shape is {row:?}"
+                    ));
+                }
+                Postprocess::Entities { labels, scheme, ignore, .. } => {
+                    last = Some(Last::Entities(EntityDecoder::new(labels, *scheme, ignore)));
+                }
+                Postprocess::Join { labels, before, .. } => {
+                    last = Some(Last::Join(Joiner::new(labels, *before)));
                 }
                 Postprocess::CtcDecode { alphabet, blank, classes: texts, .. } if row.len() == 1 => {
                     let decoder = CtcDecoder::of_classes(&ctc_texts(alphabet, texts), *blank as usize);
@@ -216,7 +198,9 @@ impl OutputSteps {
             vectors.retain(|step| matches!(step, VectorStep::Transpose));
         }
         let given = match &last {
-            Some(Last::Label(_) | Last::Ctc(_) | Last::CtcOfClasses(_)) => OutputType::Text,
+            Some(
+                Last::Label(_) | Last::Ctc(_) | Last::CtcOfClasses(_) | Last::Entities(_) | Last::Join(_),
+            ) => OutputType::Text,
             Some(Last::Position) => OutputType::Int64,
             Some(Last::Max) => OutputType::Float64,
             Some(_) => OutputType::Tensor,
@@ -249,9 +233,7 @@ impl OutputSteps {
     /// Returns why these outputs cannot be decoded to boxes; the first is the output itself. Shapes are without the batch.
     pub(crate) fn refused(&self, shapes: &[&[usize]]) -> Option<String> {
         match &self.last {
-            Last::Boxes(decoder) if !decoder.reads(shapes) => Some(format!(
-                "decode_boxes cannot read outputs of the shapes {shapes:?}: compare strides, anchors and the outputs that it names"
-            )),
+            Last::Boxes(decoder) => decoder.refusal(shapes),
             _ => None,
         }
     }
@@ -266,6 +248,8 @@ impl OutputSteps {
                 | Last::TopK { .. }
                 | Last::Ctc(_)
                 | Last::CtcOfClasses(_)
+                | Last::Entities(_)
+                | Last::Join(_)
         );
         chooses
             && match data {
@@ -391,9 +375,15 @@ impl OutputSteps {
             Last::CtcOfClasses(decoder) => {
                 OutputColumn::Text(rows.map(|row| decoder.decode_classes(row)).collect())
             }
+            Last::Entities(decoder) => {
+                OutputColumn::Text(labelled(rows, beside, |row, text| decoder.decode(row, text)))
+            }
+            Last::Join(joiner) => {
+                OutputColumn::Text(labelled(rows, beside, |row, text| joiner.join(row, text)))
+            }
             Last::TextBoxes(decoder) => {
                 let boxes = rows.enumerate().flat_map(|(row, values)| {
-                    let frame = beside.frames.get(row).copied().unwrap_or_default();
+                    let frame = beside.origins.get(row).map(Origin::frame).unwrap_or_default();
                     let mut boxes = decoder.decode(values);
                     for numbers in boxes.chunks_exact_mut(BOX_NUMBERS).filter(|numbers| numbers[4] > 0.0) {
                         let moved = frame.original([numbers[0], numbers[1], numbers[2], numbers[3]]);
@@ -433,11 +423,22 @@ impl OutputSteps {
                 let size: usize = shape.iter().product();
                 Part { values: values.get(row * size..(row + 1) * size).unwrap_or_default(), shape }
             }));
-            let frame = beside.frames.get(row).copied().unwrap_or_default();
+            let frame = beside.origins.get(row).map(Origin::frame).unwrap_or_default();
             boxes.extend(decoder.decode(&all, frame));
         }
         boxes
     }
+}
+
+/// The result of a step on the scores of the parts of each text.
+fn labelled<'a>(
+    rows: impl Iterator<Item = &'a [f32]>,
+    beside: Beside<'_>,
+    step: impl Fn(&[f32], &TextParts) -> String,
+) -> Vec<String> {
+    let none = TextParts::default();
+    let text = |row: usize| beside.origins.get(row).and_then(|origin| origin.text.as_deref());
+    rows.enumerate().map(|(row, scores)| step(scores, text(row).unwrap_or(&none))).collect()
 }
 
 /// Texts of the classes of `ctc_decode`: those of a file, else the characters.
@@ -462,32 +463,6 @@ fn top_values(step: &Postprocess) -> TopValues {
 /// Element type of the result of a step on numbers.
 fn computed(element: ElementType) -> ElementType {
     if element == ElementType::Float16 { element } else { ElementType::Float32 }
-}
-
-/// One value for each row.
-fn scalars(data: TensorData, scalar: OutputType) -> OutputColumn {
-    match (scalar, data) {
-        (OutputType::Text, TensorData::Text(values)) => OutputColumn::Text(values),
-        (OutputType::Bool, TensorData::Bool(values)) => OutputColumn::Bool(values),
-        (OutputType::Float64, TensorData::Float64(values)) => OutputColumn::Float64(values),
-        (OutputType::Int64, TensorData::Int64(values)) => OutputColumn::Int64(values),
-        (OutputType::Int64, TensorData::Int32(values)) => {
-            OutputColumn::Int64(values.into_iter().map(i64::from).collect())
-        }
-        (OutputType::Int64, TensorData::Int8(values)) => {
-            OutputColumn::Int64(values.into_iter().map(i64::from).collect())
-        }
-        (OutputType::Int64, TensorData::Uint8(values)) => {
-            OutputColumn::Int64(values.into_iter().map(i64::from).collect())
-        }
-        (scalar, data) => match data.into_f32() {
-            TensorData::Float32(values) if scalar == OutputType::Bool => {
-                OutputColumn::Bool(values.into_iter().map(|value| value != 0.0).collect())
-            }
-            TensorData::Float32(values) => OutputColumn::Float64(values.into_iter().map(f64::from).collect()),
-            other => OutputColumn::Tensor(other),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Prepared records: their values one after another, in the buffers that the model then reads.
-use crate::frame::Frame;
+use crate::origin::Origin;
 use crate::tensor::TensorData;
 
 /// A record's values as the model reads them.
@@ -7,14 +7,14 @@ use crate::tensor::TensorData;
 pub struct PreparedRow {
     /// One entry for each input of the manifest.
     pub(crate) values: Vec<TensorData>,
-    /// The part of its picture that the model sees; the whole if it reads none.
-    pub(crate) frame: Frame,
+    /// The picture or text that it was made of.
+    pub(crate) origin: Origin,
 }
 
 impl PreparedRow {
-    /// A record without a picture.
+    /// A record of unknown origin.
     pub(crate) fn new(values: Vec<TensorData>) -> Self {
-        Self { values, frame: Frame::WHOLE }
+        Self { values, origin: Origin::default() }
     }
 }
 
@@ -25,15 +25,15 @@ pub struct PreparedRows {
     pub(crate) inputs: Vec<TensorData>,
     /// End of each record in each input: all inputs of the first record, then of the second.
     ends: Vec<usize>,
-    /// The part of each record's picture that the model sees.
-    pub(crate) frames: Vec<Frame>,
+    /// The picture or text that each record was made of.
+    pub(crate) origins: Vec<Origin>,
     rows: usize,
 }
 
 impl PreparedRows {
     /// Creates it without records, for inputs of these types.
     pub(crate) fn new(inputs: Vec<TensorData>) -> Self {
-        Self { inputs, ends: Vec::new(), frames: Vec::new(), rows: 0 }
+        Self { inputs, ends: Vec::new(), origins: Vec::new(), rows: 0 }
     }
 
     /// Number of records.
@@ -49,7 +49,7 @@ impl PreparedRows {
     /// Removes all records and keeps the buffers.
     pub fn clear(&mut self) {
         self.ends.clear();
-        self.frames.clear();
+        self.origins.clear();
         self.rows = 0;
         self.cut();
     }
@@ -71,7 +71,7 @@ impl PreparedRows {
                 values.part(self.start(row, input)..self.ends[row * self.inputs.len() + input])
             })
             .collect();
-        PreparedRow { values, frame: self.frames[row] }
+        PreparedRow { values, origin: self.origins[row].clone() }
     }
 
     /// Number of values after the last whole record, in input `input`.
@@ -80,8 +80,8 @@ impl PreparedRows {
     }
 
     /// Makes a record of the values appended since the last one.
-    pub(crate) fn finish(&mut self, frame: Frame) {
-        self.frames.push(frame);
+    pub(crate) fn finish(&mut self, origin: Origin) {
+        self.origins.push(origin);
         self.ends.extend(self.inputs.iter().map(TensorData::len));
         self.rows += 1;
     }
@@ -108,12 +108,12 @@ mod tests {
             rows.inputs[1].append(TensorData::Int64(integers.to_vec())).unwrap();
         };
         add(&mut rows, &[1.0, 2.0], &[3]);
-        rows.finish(Frame::WHOLE);
+        rows.finish(Origin::default());
         add(&mut rows, &[9.0], &[9, 9]);
         assert_eq!((rows.unfinished(0), rows.unfinished(1)), (1, 2));
         rows.cut();
         rows.inputs[1].append(TensorData::Int64(vec![4, 5])).unwrap();
-        rows.finish(Frame::WHOLE);
+        rows.finish(Origin::default());
         assert_eq!(rows.len(), 2);
         let row = |floats: &[f32], integers: &[i64]| {
             PreparedRow::new(vec![TensorData::Float32(floats.to_vec()), TensorData::Int64(integers.to_vec())])

@@ -1,5 +1,5 @@
 //! The steps of a manifest before a model, checked against the declared shapes and made ready to run.
-use crate::frame::Frame;
+use crate::origin::{Origin, TextParts};
 use crate::preprocess::characters::{Characters, Settings};
 use crate::preprocess::ends::Ends;
 use crate::preprocess::features::{FeatureCell, Features};
@@ -10,11 +10,13 @@ use crate::preprocess::{Rejected, image, signal};
 use crate::tensor::TensorData;
 use half::f16;
 use std::path::Path;
+use std::sync::Arc;
 use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Preprocess, TokenValues};
 use tidemill_spec::types::ElementType;
 
 pub use crate::cell::Cell;
-pub use crate::output_steps::{OutputColumn, OutputSteps};
+pub use crate::output_column::OutputColumn;
+pub use crate::output_steps::OutputSteps;
 
 /// Message about the steps of an input or output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +35,8 @@ pub struct InputSteps {
     shape: Vec<usize>,
     element: ElementType,
     columns: usize,
+    /// Whether the parts of texts are kept for the output.
+    keeps_text: bool,
     kind: InputKind,
 }
 
@@ -97,7 +101,7 @@ impl InputSteps {
             InputType::Bytes => ends_steps(input, shape)?,
         };
         let columns = if input.input_type == InputType::Features { input.columns.len() } else { 1 };
-        Ok(Self { shape: shape.to_vec(), element: input.dtype, columns, kind })
+        Ok(Self { shape: shape.to_vec(), element: input.dtype, columns, keeps_text: false, kind })
     }
 
     /// Reads the files that the steps name, relative to a folder.
@@ -119,6 +123,14 @@ impl InputSteps {
         Ok(())
     }
 
+    /// The tokenizer that [`InputSteps::open`] read, if there is one.
+    pub(crate) fn tokenizer(&self) -> Option<&Tokenizer> {
+        match &self.kind {
+            InputKind::Tokens(steps) => steps.tokenizer.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the steps with a limit: longer sounds are refused before they are decoded.
     #[must_use]
     pub fn at_most(mut self, seconds: Option<f64>) -> Self {
@@ -126,6 +138,16 @@ impl InputSteps {
             steps.limit(seconds);
         }
         self
+    }
+
+    /// Returns whether texts become one value, or vector, for each of their parts.
+    pub(crate) fn splits_text(&self) -> bool {
+        matches!(self.kind, InputKind::Tokens(_) | InputKind::Characters(_))
+    }
+
+    /// Makes [`InputSteps::append`] return the parts of texts.
+    pub(crate) fn keep_text(&mut self) {
+        self.keeps_text = true;
     }
 
     /// Number of columns that the input reads.
@@ -166,32 +188,33 @@ impl InputSteps {
     }
 
     /// Appends the values of one row of the input to those of other rows, of type [`InputSteps::element`]. `cells`: one for
-    /// each of [`InputSteps::columns`]. Returns the part of a picture that the model sees.
+    /// each of [`InputSteps::columns`]. Returns what results refer to.
     ///
     /// # Errors
     /// [`Rejected`] if this record's value is unusable; then nothing may be appended, or a part that the caller removes.
-    pub fn append(&mut self, cells: &[Cell<'_>], values: &mut TensorData) -> Result<Option<Frame>, Rejected> {
+    pub fn append(&mut self, cells: &[Cell<'_>], values: &mut TensorData) -> Result<Origin, Rejected> {
         // The steps for pictures and sounds compute with 32 bits.
         if let TensorData::Float16(narrow) = values
             && matches!(self.kind, InputKind::Picture(_) | InputKind::Sound(_))
         {
             let mut wide = TensorData::Float32(Vec::new());
-            let frame = self.append(cells, &mut wide)?;
+            let origin = self.append(cells, &mut wide)?;
             if let TensorData::Float32(wide) = wide {
                 narrow.extend(wide.into_iter().map(f16::from_f32));
             }
-            return Ok(frame);
+            return Ok(origin);
         }
         if let InputKind::Features(features) = &self.kind {
             let cells: Option<Vec<FeatureCell<'_>>> = cells.iter().map(feature).collect();
             features.append(&cells.ok_or_else(wrong_type)?, values)?;
-            return Ok(None);
+            return Ok(Origin::default());
         }
         let &[cell] = cells else { return Err(wrong_type()) };
         match (&mut self.kind, cell, values) {
             (_, Cell::Missing, _) => return Err(Rejected::new("missing_value", "the column is empty")),
             (InputKind::Picture(steps), Cell::Bytes(bytes), values) => {
-                return steps.append(bytes, values).map(Some);
+                let frame = Some(steps.append(bytes, values)?);
+                return Ok(Origin { frame, ..Origin::default() });
             }
             (InputKind::PictureSize, Cell::Bytes(bytes), values) => {
                 let (width, height) = image::decode(bytes)?.dimensions();
@@ -207,15 +230,23 @@ impl InputSteps {
             (InputKind::Characters(characters), Cell::Text(text), values) => {
                 let width = self.shape.last().copied().unwrap_or(1);
                 characters.append(text, width, |number| values.push(number));
+                if self.keeps_text {
+                    return Ok(with_text(characters.parts(text)));
+                }
             }
             (InputKind::Text, Cell::Text(text), TensorData::Text(values)) => values.push(text.to_owned()),
-            (InputKind::Tokens(steps), Cell::Text(text), values) => steps.append(text, values)?,
+            (InputKind::Tokens(steps), Cell::Text(text), values) => {
+                steps.append(text, values)?;
+                if self.keeps_text {
+                    return Ok(with_text(steps.parts(text)?));
+                }
+            }
             (InputKind::Tensor { transpose }, cell, values) => {
                 append_tensor(cell, &self.shape, *transpose, values)?;
             }
             _ => return Err(wrong_type()),
         }
-        Ok(None)
+        Ok(Origin::default())
     }
 }
 
@@ -233,6 +264,18 @@ impl TokenSteps {
         given.iter().for_each(|value| values.push(f64::from(*value)));
         Ok(())
     }
+
+    /// Returns the places of the tokens that [`TokenSteps::append`] gives, without padding.
+    fn parts(&self, text: &str) -> Result<TextParts, Rejected> {
+        let Some(tokenizer) = &self.tokenizer else {
+            return Err(Rejected::new("model_failed", "the tokenizer was not read"));
+        };
+        tokenizer.parts(text, self.special, self.length.unwrap_or(self.most))
+    }
+}
+
+fn with_text(parts: TextParts) -> Origin {
+    Origin { text: Some(Arc::new(parts)), ..Origin::default() }
 }
 
 fn wrong_type() -> Rejected {

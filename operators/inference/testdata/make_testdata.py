@@ -1,6 +1,6 @@
 """Makes the tiny ONNX models of this folder, used by the tests of the crate.
 
-    python make_testdata.py            (needs: pip install onnx numpy)
+    python make_testdata.py            (needs: pip install onnx numpy onnxruntime)
 
 The weights come from a fixed seed; running it again gives the same models.
 """
@@ -143,6 +143,16 @@ def line_reader():
          {"character": "r\ng\nb"})
 
 
+def ort_format():
+    """The line reader in ONNX Runtime's own format."""
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.optimized_model_filepath = str(HERE / "line_reader.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(str(HERE / "line_reader.onnx"), options, providers=["CPUExecutionProvider"])
+
+
 def parrot():
     """An encoder-decoder that says back what it hears, with everything that a real one has: a mask, a
     cache that grows, one that stays, and a flag that says which branch runs.
@@ -260,6 +270,6 @@ def write_digests(manifest, names):
 
 if __name__ == "__main__":
     for make in (identity, fixed_batch, linear, image_means, convolution, text_sum, ctc,
-                 counter, line_reader, parrot, resampled):
+                 counter, line_reader, ort_format, parrot, resampled):
         make()
     write_digests("parrot.yaml", ["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_tokens.bin"])

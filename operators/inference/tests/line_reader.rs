@@ -3,11 +3,12 @@
 use image::{ImageFormat, Rgb, RgbImage};
 use std::io::Cursor;
 use std::path::Path;
-use tidemill_inference::backend;
+use tidemill_inference::backend::{self, BackendError};
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
 use tidemill_inference::model::Model;
 use tidemill_inference::steps::{Cell, OutputColumn};
+use tidemill_spec::digest::sha256;
 
 fn testdata() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata"))
@@ -32,10 +33,8 @@ fn picture(columns: &str, scale: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-#[test]
-fn lines_of_any_length_are_read() {
-    let blueprint = Blueprint::read(&testdata().join("line_reader.yaml")).unwrap();
-    let mut model = Model::load(blueprint, backend::backend("rten", testdata()).unwrap().as_ref()).unwrap();
+/// Compares the texts that a model reads.
+fn compare(mut model: Model) {
     let lines = [("rrr.bb", 1), ("g.g  rb", 1), ("bbbbrrrrgggg", 1), ("r", 1), ("rrgb", 5)];
     let mut rows = Vec::new();
     for (columns, scale) in lines {
@@ -44,6 +43,32 @@ fn lines_of_any_length_are_read() {
     let raw = model.run(&rows).unwrap();
     let Some(OutputColumn::Text(texts)) = model.finish(raw).into_iter().next() else { panic!("texts") };
     assert_eq!(texts, ["rb", "gg rb", "brg", "r", "rgb"]);
+}
+
+#[test]
+fn lines_of_any_length_are_read() {
+    let blueprint = Blueprint::read(&testdata().join("line_reader.yaml")).unwrap();
+    compare(Model::load(blueprint, backend::backend("rten", testdata()).unwrap().as_ref()).unwrap());
+}
+
+#[test]
+fn onnx_runtime_reads_its_own_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::fs::read(testdata().join("line_reader.ort")).unwrap();
+    std::fs::write(folder.path().join("line_reader.ort"), &file).unwrap();
+    let text = std::fs::read_to_string(testdata().join("line_reader.yaml")).unwrap();
+    let digest = text.lines().find_map(|line| line.strip_prefix("sha256: ")).unwrap();
+    let text = text.replace("line_reader.onnx", "line_reader.ort").replace(digest, &sha256(&file));
+    let path = folder.path().join("m.yaml");
+    std::fs::write(&path, text).unwrap();
+    let blueprint = Blueprint::read(&path).unwrap();
+    let rten = backend::backend("rten", testdata()).unwrap();
+    let refused = Model::load(blueprint.clone(), rten.as_ref()).err().unwrap().to_string();
+    assert!(refused.contains("only the backend ort reads"), "{refused}");
+    match backend::backend("ort", testdata()) {
+        Err(BackendError::Unavailable { .. }) if std::env::var("CI").as_deref() != Ok("true") => {}
+        found => compare(Model::load(blueprint, found.unwrap().as_ref()).unwrap()),
+    }
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Models and backends, tested from outside.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod advice;
 mod another_backend;
 mod backends_agree;
 mod element_types;
 mod known_faults;
+mod labelled_texts;
 mod line_reader;
 mod manifest_checks;
+mod maps;
 mod ml_operator;
 mod onnx;
 mod onnx_operators;

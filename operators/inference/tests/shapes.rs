@@ -27,7 +27,7 @@ use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
 use tidemill_spec::value::Value;
 
 /// A tensor whose sizes are numbers or names.
-fn port(name: &str, element: u64, sizes: &str) -> Message {
+pub(crate) fn port(name: &str, element: u64, sizes: &str) -> Message {
     let shape = sizes.split_whitespace().fold(Message::default(), |shape, size| {
         let side = match size.parse() {
             Ok(number) => Message::default().number(1, number),
@@ -39,7 +39,7 @@ fn port(name: &str, element: u64, sizes: &str) -> Message {
     Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
 }
 
-fn model(nodes: &[Message], inputs: &[Message], outputs: &[Message]) -> Vec<u8> {
+pub(crate) fn model(nodes: &[Message], inputs: &[Message], outputs: &[Message]) -> Vec<u8> {
     let graph = nodes.iter().fold(Message::default().text(2, "graph"), |graph, node| graph.message(1, node));
     let graph = inputs.iter().fold(graph, |graph, input| graph.message(11, input));
     let graph = outputs.iter().fold(graph, |graph, output| graph.message(12, output));
@@ -53,7 +53,7 @@ fn integers(name: &str, values: &[u64]) -> Message {
 }
 
 /// A folder with a model and its manifest, whose inputs and outputs are these lines.
-fn folder(model: &[u8], ports: &str) -> tempfile::TempDir {
+pub(crate) fn folder(model: &[u8], ports: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("m.onnx"), model).unwrap();
     let manifest = format!(
@@ -155,7 +155,11 @@ fn constants_fill_inputs_that_no_column_feeds() {
     }
     let unfed = folder(&divided, &ports.replace("constants: [{name: rate, value: 2}]\n", ""));
     let errors = Blueprint::read(&unfed.path().join("m.yaml")).unwrap_err();
-    assert!(ModelError::collect(errors).render(false).contains("reads `rate`"));
+    let text = ModelError::collect(errors).render(false);
+    assert!(
+        text.contains("reads `rate`") && text.contains("`constants`: `{name: rate, value: ...}`"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -146,11 +146,17 @@ fn a_random_forest_reads_numbers_and_truth_values() {
 }
 
 #[test]
-fn the_label_of_an_export_with_a_map_can_be_read() {
+fn an_export_with_a_map_gives_label_and_probabilities() {
     if !is_here() {
         return;
     }
-    assert_eq!(compare("forest_zipmap", "forest", &["label"]), [""; 0]);
+    assert_eq!(compare("forest_zipmap", "forest", &["label", "probabilities"]), [""; 0]);
+    let rows = json("rows.json");
+    let output = run("forest_zipmap.yaml", &rows.as_array().unwrap()[..5]);
+    for row in 0..5 {
+        let (label, best) = (found(&output.batches[0], "label", row), found(&output.batches[0], "best", row));
+        assert_eq!(best.as_str().unwrap(), label.to_string());
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_inference::MlKind;
 use tidemill_inference::backend::registered;
+use tidemill_inference::blueprint::Blueprint;
+use tidemill_inference::error::ModelError;
 use tidemill_operators::api::{Instance, Output};
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
 use tidemill_operators::record::{record_schema, source_id};
@@ -109,4 +111,21 @@ fn a_tokenizer_that_cannot_be_read_is_an_error_with_its_path() {
     std::fs::write(there.path().join("wordpiece.json"), "[PAD]\n[UNK]\n").unwrap();
     let error = run(there.path(), "sentence.yaml", "rten", &["a"]).err().unwrap();
     assert!(error.contains("is not a tokenizer.json") && error.contains("vocab.txt"), "{error}");
+}
+
+#[test]
+fn a_damaged_tokenizer_is_found_with_the_manifest() {
+    let there = tempfile::tempdir().unwrap();
+    for name in ["sentence.onnx", "sentence.yaml"] {
+        std::fs::copy(folder().join(name), there.path().join(name)).unwrap();
+    }
+    std::fs::write(there.path().join("wordpiece.json"), "{\n  \"version\": 1.0,\n").unwrap();
+    let errors = Blueprint::read(&there.path().join("sentence.yaml")).unwrap_err();
+    assert_eq!(errors.len(), 1, "one for each file: {errors:?}");
+    let text = ModelError::collect(errors).render(false);
+    assert!(text.contains("E0555") && text.contains("sentence.yaml:15"), "{text}");
+    assert!(
+        text.contains("wordpiece.json is not a tokenizer.json") && text.contains("line 3 column"),
+        "{text}"
+    );
 }

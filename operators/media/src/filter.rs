@@ -8,6 +8,7 @@
 //! | `PillowBilinear` | Pillow's `BILINEAR` | by 1 in 13 % of the values |
 //! | `PillowNearest`, `PillowBox`, `PillowBicubic`, `PillowLanczos` | Pillow's `NEAREST`, `BOX`, `BICUBIC`, `LANCZOS` | nowhere |
 //! | `OpencvNearest`, `OpencvLinear`, `OpencvArea` | OpenCV's `INTER_NEAREST`, `INTER_LINEAR`, `INTER_AREA` | nowhere |
+//! | `OpencvLanczos4` | OpenCV's `INTER_LANCZOS4` | nowhere, on 140 pictures with sides of 1 to 90 |
 //! | `OpencvCubic` | OpenCV's `INTER_CUBIC` | by 1 in 3 % of the values |
 //!
 //! Measured with Pillow 11.3 and OpenCV 5.0 (its 4.14 gives the same bytes) on 400 pictures with sides of 1
@@ -30,6 +31,7 @@ use crate::raw_image::RawImage;
 use image::RgbImage;
 
 mod area;
+mod lanczos;
 mod opencv;
 mod pillow;
 
@@ -53,6 +55,8 @@ pub enum Filter {
     OpencvLinear,
     /// `INTER_CUBIC` of OpenCV.
     OpencvCubic,
+    /// `INTER_LANCZOS4` of OpenCV.
+    OpencvLanczos4,
     /// `INTER_AREA` of OpenCV.
     OpencvArea,
 }
@@ -86,6 +90,7 @@ pub fn scale(picture: RawImage<'_>, width: u32, height: u32, filter: Filter) -> 
         Filter::OpencvNearest => opencv::nearest(from, to_width, to_height),
         Filter::OpencvLinear => opencv::linear(from, to_width, to_height),
         Filter::OpencvCubic => opencv::cubic(from, to_width, to_height),
+        Filter::OpencvLanczos4 => lanczos::lanczos(from, to_width, to_height),
         Filter::OpencvArea => area::area(from, to_width, to_height),
     };
     RgbImage::from_raw(width, height, pixels.into_flattened()).unwrap_or_else(black)

@@ -12,7 +12,8 @@ from PIL import Image
 
 PILLOW = {"NEAREST": "PillowNearest", "BOX": "PillowBox", "BILINEAR": "PillowBilinear",
           "BICUBIC": "PillowBicubic", "LANCZOS": "PillowLanczos"}
-OPENCV = {"NEAREST": "OpencvNearest", "LINEAR": "OpencvLinear", "CUBIC": "OpencvCubic", "AREA": "OpencvArea"}
+OPENCV = {"NEAREST": "OpencvNearest", "LINEAR": "OpencvLinear", "CUBIC": "OpencvCubic",
+          "LANCZOS4": "OpencvLanczos4", "AREA": "OpencvArea"}
 # From and to: width and height. Shrunk, enlarged, both, halved, by whole numbers, of one pixel, flat.
 SIZES = [((17, 13), (6, 5)), ((7, 5), (12, 9)), ((15, 6), (7, 10)), ((12, 8), (6, 4)), ((15, 12), (5, 3)),
          ((9, 7), (1, 1)), ((1, 1), (3, 2)), ((60, 2), (7, 3)), ((6, 8), (9, 12))]

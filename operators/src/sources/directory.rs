@@ -3,7 +3,7 @@
 //! The folder is listed once, when a reader is made: regular files with a matching extension, by name, except hidden ones.
 //! A name that is not UTF-8 cannot be a key and is a dead letter. The position is the index of the next file and its name,
 //! so that a changed folder is noticed. Two files whose names differ only in their extension would have one key, and are
-//! refused.
+//! refused, unless whole names are the keys.
 use crate::api::{
     BoundSource, DeadLetter, ListFiles, MakeSource, OperatorError, Source, SourceInput, SourcePosition,
     SourceRead,
@@ -43,6 +43,8 @@ pub(super) struct Folder {
     pub(super) endings: Vec<String>,
     /// Whether records have the whole name too.
     pub(super) gives_names: bool,
+    /// Whether the key is the whole name.
+    pub(super) has_whole_keys: bool,
     /// Largest file, bytes.
     pub(super) file_limit: u64,
     /// Check of a file's content.
@@ -87,12 +89,12 @@ impl Folder {
         Ok(BoundSource { input: Some(input), ..context.source(kind, output, make) })
     }
 
-    /// Lists files as [`Folder::list`]; their names without extension, the keys of their records, must differ too.
+    /// Lists files as [`Folder::list`]; the keys of their records must differ too.
     fn list_keys(&self, written: &str) -> Result<Vec<OsString>, (String, String)> {
         let files = self.list(written)?;
         let mut known = HashMap::with_capacity(files.len());
         for name in &files {
-            if let Some(other) = known.insert(key_of(name), name) {
+            if let Some(other) = known.insert(self.key_of(name), name) {
                 return Err((
                     format!(
                         "`{}` and `{}` in `{}` would have the same key",
@@ -100,7 +102,10 @@ impl Folder {
                         name.display(),
                         self.path.display()
                     ),
-                    "rename one of them, or put one into another folder".to_owned(),
+                    match self.gives_names {
+                        true => "write `key_from: name`, or rename one of them".to_owned(),
+                        false => "rename one of them, or put one into another folder".to_owned(),
+                    },
                 ));
             }
         }
@@ -182,6 +187,11 @@ impl Folder {
         Ok(name)
     }
 
+    /// The name, without its extension unless whole names are the keys.
+    fn key_of<'a>(&self, name: &'a OsStr) -> &'a OsStr {
+        if self.has_whole_keys { name } else { Path::new(name).file_stem().unwrap_or(name) }
+    }
+
     /// Values of the dead letter of a refused file.
     fn values(&self, name: &OsStr) -> Values {
         let mut values = Values::from_iter([("file".to_owned(), name.to_string_lossy().into())]);
@@ -190,11 +200,6 @@ impl Folder {
         }
         values
     }
-}
-
-/// The name without its extension.
-fn key_of(name: &OsStr) -> &OsStr {
-    Path::new(name).file_stem().unwrap_or(name)
 }
 
 /// Appends the content of a file, at most `limit` + 1 bytes.
@@ -260,7 +265,7 @@ impl Source for Reader {
             let before = contents.len();
             match self.folder.read(&self.files[self.next], &mut contents) {
                 Ok(name) => {
-                    keys.append_value(key_of(OsStr::new(name)).to_str().unwrap_or(name));
+                    keys.append_value(self.folder.key_of(OsStr::new(name)).to_str().unwrap_or(name));
                     names.append_value(name);
                     let length = contents.len() - before;
                     size += length + name.len();

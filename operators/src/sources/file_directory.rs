@@ -4,8 +4,8 @@
 //! - {id: files, kind: file_directory, key: key, rate: 40/s, options: {path: data/unknown, endings: [bin, dat]}}
 //! ```
 //! Every file is one record `{key: text, name: text, bytes: bytes}`; the key is the name without its
-//! extension. For models that read files as they are, such as those that recognise types of files. Dead
-//! letters: `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB),
+//! extension, or with it if `key_from` is `name`. For models that read files as they are, such as those that recognise
+//! types of files. Dead letters: `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB),
 //! `file_unreadable`.
 //!
 //! ```
@@ -49,9 +49,23 @@ struct Options {
     /// Endings of the names of files to read, such as `pdf`. Default: all files.
     #[serde(default)]
     endings: Vec<Located<String>>,
+    /// Text of a record's key. Default: stem.
+    #[serde(default)]
+    key_from: KeyFrom,
     /// Largest file. Default: 64MiB.
     #[serde(default = "super::lines::default_max_file")]
     max_file: Bytes,
+}
+
+/// Text of a record's key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum KeyFrom {
+    /// The file's name without its extension; two files that differ only there are an error.
+    #[default]
+    Stem,
+    /// The whole name.
+    Name,
 }
 
 impl SourceKind for FileDirectory {
@@ -95,6 +109,7 @@ impl SourceKind for FileDirectory {
             path: context.path(&options.path),
             endings: options.endings.iter().map(|ending| ending.to_ascii_lowercase()).collect(),
             gives_names: true,
+            has_whole_keys: options.key_from == KeyFrom::Name,
             file_limit: options.max_file.0.min(super::lines::MAX_FILE_LIMIT),
             check: Arc::new(|_| Ok(())),
         };
@@ -130,6 +145,22 @@ mod tests {
         check_seeks(&source);
         let some = bind(&FileDirectory, folder.path(), "{path: ., endings: [Pdf]}").unwrap();
         assert_eq!(drain(&some, 100, usize::MAX).0[0].num_rows(), 1);
+    }
+
+    #[test]
+    fn files_that_differ_in_their_ending_need_whole_names_as_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["data.csv", "data.json", "other"] {
+            std::fs::write(folder.path().join(name), name).unwrap();
+        }
+        let error = only(bind(&FileDirectory, folder.path(), "path: .").err().unwrap());
+        assert_eq!(error.code, "E0609");
+        assert!(error.message.contains("`data.csv` and `data.json`"), "{error}");
+        assert!(error.help.unwrap().contains("`key_from: name`"));
+        let source = bind(&FileDirectory, folder.path(), "path: .\nkey_from: name").unwrap();
+        let (batches, _) = drain(&source, 100, usize::MAX);
+        let keys: Vec<&str> = text(batches[0].column(0)).unwrap().iter().flatten().collect();
+        assert_eq!(keys, ["data.csv", "data.json", "other"]);
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl SourceKind for ImageDirectory {
             path: context.path(&options.path),
             endings: ENDINGS.iter().map(|ending| (*ending).to_owned()).collect(),
             gives_names: false,
+            has_whole_keys: false,
             file_limit: options.max_file.0.min(super::lines::MAX_FILE_LIMIT),
             check: Arc::new(move |bytes| check(bytes, max_pixels)),
         };

@@ -276,6 +276,7 @@ fn folder(path: &Path) -> Folder {
         path: path.to_owned(),
         endings: ENDINGS.iter().map(|ending| (*ending).to_owned()).collect(),
         gives_names: false,
+        has_whole_keys: false,
         file_limit: u64::MAX,
         check: Arc::new(|_| Ok(())),
     }

@@ -76,6 +76,7 @@ impl SourceKind for WavDirectory {
             path: context.path(&options.path),
             endings: wav::ENDINGS.iter().map(|ending| (*ending).to_owned()).collect(),
             gives_names: false,
+            has_whole_keys: false,
             file_limit: options.max_file.0.min(super::lines::MAX_FILE_LIMIT),
             check: Arc::new(check),
         };

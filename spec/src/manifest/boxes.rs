@@ -13,6 +13,10 @@ pub struct BoxDecoding {
     /// Meaning of the numbers after them. Default: best.
     #[serde(default)]
     pub scores: BoxScores,
+    /// Number of classes, with that of the background, if other numbers follow their scores, such as those of masks or
+    /// keypoints, which are left out. Default: all numbers are scores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<u32>,
     /// Output of the file with the scores, `[places, classes]`, if the tensor has boxes only; `scores` is then `each`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores_from: Option<Located<String>>,

@@ -9,6 +9,7 @@ use crate::value::Step::Key;
 use crate::yaml;
 use std::collections::HashMap;
 
+mod heads;
 mod steps;
 
 /// Placeholder of `tidemill models inspect --manifest` for the description, which only the maker of a model knows.
@@ -67,10 +68,36 @@ impl Manifest {
             self.inputs.iter().for_each(|input| steps::check_input(input, &mut found));
             self.outputs.iter().for_each(|output| steps::check_output(output, &mut found));
             self.check_decoder(&mut found);
+            self.check_texts(&mut found);
         }
         self.check_loop(&mut found);
         self.check_metric(&mut found);
         found
+    }
+
+    /// Checks that outputs with values for the parts of a text belong to a model that reads one in parts.
+    fn check_texts(&self, found: &mut Diagnostics) {
+        let reads = |wanted: fn(&Preprocess) -> bool| {
+            let mut steps = self.inputs.iter().flat_map(|input| &input.preprocess);
+            steps.any(|step| wanted(&step.value))
+        };
+        for step in self.outputs.iter().flat_map(|output| &output.postprocess) {
+            let (name, needed, is_there) = match &step.value {
+                Postprocess::Entities { .. } => {
+                    ("entities", "tokenize", reads(|step| matches!(step, Preprocess::Tokenize { .. })))
+                }
+                Postprocess::Join { .. } => {
+                    ("join", "characters", reads(|step| matches!(step, Preprocess::Characters { .. })))
+                }
+                _ => continue,
+            };
+            if !is_there {
+                let message = format!("`{name}` needs an input with the step `{needed}`");
+                let help =
+                    format!("an output has a value for each part of a text only where `{needed}` splits it");
+                found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
+            }
+        }
     }
 
     fn check_artifacts(&self, found: &mut Diagnostics) {

@@ -24,6 +24,8 @@ pub enum Filter {
     OpencvLinear,
     /// `INTER_CUBIC` of OpenCV.
     OpencvCubic,
+    /// `INTER_LANCZOS4` of OpenCV.
+    OpencvLanczos4,
     /// `INTER_AREA` of OpenCV.
     OpencvArea,
 }

@@ -38,7 +38,7 @@ pub enum Postprocess {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_file: Option<Located<String>>,
         /// Name of an entry in the metadata of the model file, instead of `labels`: a label in each line, or a dictionary
-        /// as Ultralytics writes (`names`).
+        /// as Ultralytics writes (`names`). The classes of an output that is a map (`ZipMap`) are an entry of its name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_metadata: Option<String>,
     },
@@ -58,6 +58,43 @@ pub enum Postprocess {
         /// Name of an entry in the metadata of the model file, instead of `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_metadata: Option<String>,
+    },
+    /// The labelled parts of a text, from scores `[tokens, classes]` of the tokens of `tokenize`, such as named entities:
+    /// text, a JSON list in the order of the text, of `{"start": 0, "end": 5, "label": "PER", "score": 0.99, "text":
+    /// "Alice"}`. `start` and `end` count characters, `score` is the mean over the tokens; `softmax` before this step makes
+    /// probabilities of logits.
+    Entities {
+        /// Labels in order, such as `[O, B-PER, I-PER]`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        labels: Vec<String>,
+        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_file: Option<Located<String>>,
+        /// Name of an entry in the metadata of the model file, instead of `labels`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_metadata: Option<String>,
+        /// Tokens that are one part. Default: bio.
+        #[serde(default)]
+        scheme: EntityScheme,
+        /// Labels whose parts are left out, without `B-` and `I-`. Default: `[O]`.
+        #[serde(default = "outside")]
+        ignore: Vec<String>,
+    },
+    /// The text with a label at each character, from scores `[characters, classes]` of the characters of `characters`,
+    /// such as vowel signs or borders of words: text. Characters that the model does not read stay as they are.
+    Join {
+        /// Labels in order; `""` for none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        labels: Vec<String>,
+        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_file: Option<Located<String>>,
+        /// Name of an entry in the metadata of the model file, instead of `labels`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels_metadata: Option<String>,
+        /// Whether a label is before its character instead of after it. Default: false.
+        #[serde(default)]
+        before: bool,
     },
     /// Greedy CTC decoding: text. Of scores `[steps, classes]`, or of the best classes `[steps]`.
     CtcDecode {
@@ -86,6 +123,20 @@ pub enum Postprocess {
     /// binarization, DB): a tensor `[most, 6]` as that of `decode_boxes`, with class 0, in reading order: line by line
     /// from the top, each from the left. The boxes are upright, which suits slanted lines badly.
     TextBoxes(TextDecoding),
+}
+
+/// Tokens that are one labelled part of a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EntityScheme {
+    /// Tokens of one label that follow each other, up to one with `B-`, as `aggregation_strategy="simple"` of Hugging
+    /// Face's pipelines.
+    #[default]
+    Bio,
+    /// The same, where `S-` and `U-` begin a part and end it, and `E-` and `L-` end one.
+    Bioes,
+    /// Each word, with label and score of its first token, as for parts of speech. Words are those of the tokenizer.
+    Words,
 }
 
 /// Result of `top_k`.
@@ -121,6 +172,10 @@ pub struct TextDecoding {
     /// Largest number of boxes in a picture; keeps those with the best scores. Default: 64.
     #[serde(default = "super::boxes::most")]
     pub most: u32,
+}
+
+fn outside() -> Vec<String> {
+    vec!["O".to_owned()]
 }
 
 fn text_threshold() -> f32 {

@@ -5,6 +5,7 @@ use super::library::{self, Found};
 use super::{Backend, BackendError, Registration, Session, model_name};
 use crate::facts::{ModelFacts, PortElement};
 use crate::tensor::{Tensor, TensorData};
+use crate::zip_map;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::session::Session as OrtSession;
@@ -138,7 +139,7 @@ impl Backend for OnnxRuntime {
     }
 
     fn load(&self, facts: &ModelFacts) -> Result<Box<dyn Session>, BackendError> {
-        let session = build(&self.environment, &facts.path).map_err(|reason| BackendError::Load {
+        let session = build(&self.environment, facts).map_err(|reason| BackendError::Load {
             backend: NAME,
             path: facts.path.display().to_string(),
             reason,
@@ -170,9 +171,9 @@ fn log(level: LogLevel, category: &str, place: &str, message: &str) {
 }
 
 /// One thread and no spinning: the engine decides about parallelism, and idle sessions use no time.
-fn build(environment: &Environment, path: &Path) -> Result<OrtSession, String> {
+fn build(environment: &Environment, facts: &ModelFacts) -> Result<OrtSession, String> {
     let text = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
-    OrtSession::builder(environment)
+    let mut builder = OrtSession::builder(environment)
         .map_err(|error| error.to_string())?
         .with_optimization_level(GraphOptimizationLevel::All)
         .map_err(text)?
@@ -183,9 +184,15 @@ fn build(environment: &Environment, path: &Path) -> Result<OrtSession, String> {
         .with_intra_op_spinning(false)
         .map_err(text)?
         .with_inter_op_spinning(false)
-        .map_err(text)?
-        .commit_from_file(path)
-        .map_err(|error| error.to_string())
+        .map_err(text)?;
+    let session = if facts.maps.is_empty() {
+        builder.commit_from_file(&facts.path)
+    } else {
+        let file = std::fs::read(&facts.path).map_err(|error| error.to_string())?;
+        let file = zip_map::as_tensors(&file).map_err(|error| error.to_string())?;
+        builder.commit_from_memory(&file)
+    };
+    session.map_err(|error| error.to_string())
 }
 
 struct OnnxRuntimeSession {

@@ -7,7 +7,9 @@ use super::known_faults::{self, Doubtful};
 use super::panic::caught;
 use super::{Backend, BackendError, Registration, Session, model_name, ranges};
 use crate::facts::{ModelFacts, Port, PortElement};
+use crate::ort_format;
 use crate::tensor::{Tensor, TensorData};
+use crate::zip_map;
 use rten::{Model, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor as RtenTensor, TensorView};
@@ -54,7 +56,15 @@ impl Backend for Rten {
         if let Some(port) = facts.inputs.iter().chain(&facts.outputs).find(unknown) {
             return Err(refused(format!("{} is {}, which it does not support", port.name, port.element)));
         }
-        let bytes = std::fs::read(&facts.path).map_err(|error| refused(error.to_string()))?;
+        let mut bytes = std::fs::read(&facts.path).map_err(|error| refused(error.to_string()))?;
+        if ort_format::is_ort(&bytes) {
+            return Err(refused("only the backend ort reads ONNX Runtime's own format (`.ort`)".to_owned()));
+        }
+        let mut changed = None;
+        if !facts.maps.is_empty() {
+            bytes = zip_map::as_tensors(&bytes).map_err(|error| refused(error.to_string()))?;
+            changed = Some(bytes.clone());
+        }
         let graph = graph::read(&bytes).map_err(|error| refused(error.to_string()))?;
         drop(bytes);
         let smallest = |port: &Port| match &port.element {
@@ -70,7 +80,12 @@ impl Backend for Rten {
         }
         let threads = Arc::new(ThreadPool::with_num_threads(1));
         // Within the pool, so that its panics are on the thread that catches them.
-        let loaded = threads.run(|| caught(|| Model::load_file(&facts.path)));
+        let loaded = threads.run(|| {
+            caught(|| match changed {
+                Some(bytes) => Model::load(bytes),
+                None => Model::load_file(&facts.path),
+            })
+        });
         let model = loaded.map_err(refused)?.map_err(|error| refused(error.to_string()))?;
         let ids = |ports: &[Port]| -> Result<Vec<NodeId>, BackendError> {
             ports

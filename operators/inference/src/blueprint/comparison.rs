@@ -1,8 +1,13 @@
 //! Inputs, outputs and loop of a manifest compared with those of its file.
-use super::{Feed, FileInput, Records, names_beside};
+use super::{Feed, FileInput, Records, names_beside, picture_of, unfed};
+use crate::alphabet;
 use crate::error::{ModelError, Role};
 use crate::facts::{Dimension, ModelFacts, Port, PortElement};
+use crate::postprocess::head_shapes;
+use crate::preprocess::tokens::Tokenizer;
 use crate::steps::{InputSteps, OutputSteps};
+use std::collections::HashSet;
+use std::path::Path;
 use tidemill_spec::manifest::{self, Initial, Manifest, ModelInput, ModelOutput, Postprocess};
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::ElementType;
@@ -58,7 +63,8 @@ impl<'a> Comparison<'a> {
                 &output.shape,
                 &output.shape.span,
             );
-            self.errors.extend(wrong_output_steps(output));
+            let wrong = wrong_output_steps(output, picture_of(&manifest.inputs));
+            self.errors.extend(wrong.or_else(|| self.exchanged(output)));
             for step in &output.postprocess {
                 if let Postprocess::MeanPool { mask: Some(mask) } = &step.value {
                     self.port(Role::Input, mask, &mask.span);
@@ -67,6 +73,20 @@ impl<'a> Comparison<'a> {
             rows.1.push(row);
         }
         rows
+    }
+
+    /// Compares a detection head with the classes that the file names.
+    fn exchanged(&self, output: &ModelOutput) -> Option<ModelError> {
+        let names = self.facts.metadata.get("names").and_then(|names| alphabet::dictionary(names))?;
+        let step = output.postprocess.first()?;
+        let Postprocess::DecodeBoxes(decoding) = &step.value else { return None };
+        if output.shape.contains(&manifest::Dimension::Any) {
+            return None;
+        }
+        let task = self.facts.metadata.get("task").map(String::as_str);
+        let message = head_shapes::of_other_classes(decoding, &row_shape(&output.shape), names.len(), task)?;
+        let (name, span) = (output.name.to_string(), step.span.clone());
+        Some(ModelError::Steps { role: Role::Output, name, message, span })
     }
 
     fn declared(
@@ -99,10 +119,40 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// Reads the tokenizers of the inputs.
+    pub(super) fn tokenizers(&mut self, manifest: &Manifest, folder: &Path) -> Vec<Tokenizer> {
+        let (mut read, mut messages) = (Vec::new(), HashSet::new());
+        for input in &manifest.inputs {
+            let Ok(mut steps) = InputSteps::new(input, &row_shape(&input.shape)) else { continue };
+            match steps.open(folder) {
+                Ok(()) => read.extend(steps.tokenizer().cloned()),
+                // Several inputs read the same file.
+                Err(error) if !messages.insert(error.message.clone()) => {}
+                Err(error) => {
+                    let span = input.preprocess.first().map_or(&input.name.span, |step| &step.span).clone();
+                    let name = input.name.to_string();
+                    self.errors.push(ModelError::Steps {
+                        role: Role::Input,
+                        name,
+                        message: error.message,
+                        span,
+                    });
+                }
+            }
+        }
+        read
+    }
+
     /// Returns the feed of each input of the file.
     pub(super) fn inputs(&mut self, manifest: &Manifest) -> Vec<FileInput> {
         if manifest.decoder.is_some() {
             return Vec::new(); // the plan says what feeds the encoder
+        }
+        for constant in &manifest.constants {
+            self.port(Role::Input, &constant.name, &constant.name.span);
+        }
+        for state in &manifest.states {
+            self.port(Role::Input, &state.input, &state.input.span);
         }
         let mut inputs = Vec::new();
         for port in &self.facts.inputs {
@@ -133,14 +183,7 @@ impl<'a> Comparison<'a> {
                     records: Records::At(0),
                 }),
                 (Some(_), PortElement::Other(_)) => {}
-                (None, _) => {
-                    let last = manifest.inputs.last().map(|input| input.name.span.clone());
-                    self.errors.push(ModelError::NotFed {
-                        name: port.name.clone(),
-                        found: port.type_text(),
-                        span: last.unwrap_or_else(|| manifest.file.span.clone()),
-                    });
-                }
+                (None, _) => self.errors.push(unfed::error(manifest, self.facts, port)),
             }
         }
         inputs
@@ -314,15 +357,28 @@ pub(super) fn wrong_input_steps(input: &ModelInput) -> Option<ModelError> {
     })
 }
 
-/// Checks the steps after the model.
-pub(super) fn wrong_output_steps(output: &ModelOutput) -> Option<ModelError> {
-    let error = OutputSteps::new(output, &row_shape(&output.shape)).err()?;
+/// Checks the steps after a model that reads a picture of this size.
+pub(super) fn wrong_output_steps(output: &ModelOutput, picture: Option<[f32; 2]>) -> Option<ModelError> {
+    let error = OutputSteps::with_picture(output, &row_shape(&output.shape), picture).err()?;
     Some(ModelError::Steps {
         role: Role::Output,
         name: output.name.to_string(),
-        message: error.message,
+        message: format!("{}{}", error.message, with_batch(&output.shape)),
         span: output.postprocess.first().map_or(&output.shape.span, |step| &step.span).clone(),
     })
+}
+
+/// Advice for a shape without `batch` that may count records where it has a 1.
+fn with_batch(shape: &[manifest::Dimension]) -> String {
+    let one = manifest::Dimension::Fixed(1);
+    let ones = shape.iter().filter(|side| **side == one).count();
+    // A first dimension of 1 counts records by itself.
+    if manifest::Dimension::batch_axis(shape).is_some() || ones != 1 || shape.first() == Some(&one) {
+        return String::new();
+    }
+    let shape: Vec<String> =
+        shape.iter().map(|side| if *side == one { "batch".to_owned() } else { side.to_string() }).collect();
+    format!("; if the 1 counts records, write `batch` there: [{}]", shape.join(", "))
 }
 
 /// Returns whether a step reads metadata of the model file.

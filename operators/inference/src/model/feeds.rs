@@ -85,8 +85,8 @@ impl Model {
                     Tensor::concatenate(parts.collect()).map_err(|error| self.failed(error.to_string()))?;
                 *tensor = self.with_records(joined, input.records)?;
             }
-            let frames = rows.iter().map(|row| row.frame).collect();
-            let mut raw = self.run_inputs(&mut inputs, frames, 1)?;
+            let origins = rows.iter().map(|row| row.origin.clone()).collect();
+            let mut raw = self.run_inputs(&mut inputs, origins, 1)?;
             let after = std::mem::take(&mut raw.after);
             for (row, state) in states.iter_mut().enumerate() {
                 *state = Some(Memory(after.iter().map(|tensor| tensor.row(row)).collect()));

@@ -1,5 +1,6 @@
 //! Boxes from the cells of a detection head, and non-maximum suppression: of overlapping boxes, the best stays.
 use super::head::{self, Part, Places, Points};
+use super::head_shapes;
 use super::scores::sigmoid;
 use crate::frame::Frame;
 use std::sync::OnceLock;
@@ -79,6 +80,21 @@ impl BoxDecoder {
         })
     }
 
+    /// Returns why outputs of these shapes cannot be read, or are not of the declared kind; see [`BoxDecoder::reads`].
+    pub fn refusal(&self, shapes: &[&[usize]]) -> Option<String> {
+        if self.reads(shapes) {
+            return match *shapes {
+                [shape] => head_shapes::exchanged(&self.decoding, self.input?, shape),
+                _ => None,
+            };
+        }
+        let reason = head_shapes::reason(&self.decoding, self.input, shapes);
+        Some(match *shapes {
+            [shape] => format!("decode_boxes cannot read the shape {shape:?}: {reason}"),
+            _ => format!("decode_boxes cannot read outputs of the shapes {shapes:?}: {reason}"),
+        })
+    }
+
     /// Returns the boxes of one picture: [`BOX_NUMBERS`] for each, as many as the manifest says, padded with 0. Outputs that
     /// [`BoxDecoder::reads`] refuses give none.
     pub fn decode(&self, parts: &[Part<'_>], frame: Frame) -> Vec<f32> {
@@ -130,6 +146,8 @@ impl BoxDecoder {
             BoxScores::Each => 5,
             BoxScores::Best | BoxScores::Objectness => 6,
         };
+        let before = if scores == BoxScores::Objectness { 5 } else { 4 };
+        let least = self.decoding.classes.map_or(least, |classes| least.max(before + classes as usize));
         (places.numbers >= least).then_some(Numbers { places, scores })
     }
 
@@ -156,10 +174,11 @@ impl BoxDecoder {
 
     /// Returns the best class of a place, from number `first` on, and its score.
     fn best(&self, places: &Places<'_>, place: usize, first: usize) -> (f32, usize) {
+        let end = self.decoding.classes.map_or(places.numbers, |classes| first + classes as usize);
         let (from, to) = match self.decoding.background {
-            None => (first, places.numbers),
-            Some(Background::First) => (first + 1, places.numbers),
-            Some(Background::Last) => (first, places.numbers - 1),
+            None => (first, end),
+            Some(Background::First) => (first + 1, end),
+            Some(Background::Last) => (first, end - 1),
         };
         let classes = (from..to).map(|number| (places.at(place, number), number - from));
         let (best, class) =
@@ -168,7 +187,7 @@ impl BoxDecoder {
             None => best,
             Some(Activation::Sigmoid) => sigmoid(best),
             Some(Activation::Softmax) => {
-                let all = (first..places.numbers).map(|number| places.at(place, number));
+                let all = (first..end).map(|number| places.at(place, number));
                 let most = all.clone().fold(f32::NEG_INFINITY, f32::max);
                 (best - most).exp() / all.map(|value| (value - most).exp()).sum::<f32>()
             }
@@ -308,6 +327,16 @@ mod tests {
         );
         let decoder = BoxDecoder::new(&each, None);
         assert!(!decoder.reads(&[&[4, 4]]) && !decoder.reads(&[&[5]]));
+    }
+
+    #[test]
+    fn numbers_after_the_classes_are_left_out() {
+        let decoding =
+            parsed("{threshold: 0.3, iou: 0.5, most: 1, scores: each, classes: 2, activation: softmax}");
+        let place = [0.5, 0.5, 0.2, 0.2, 1.0, 2.0, 99.0, 77.0];
+        let score = 2f32.exp() / (1f32.exp() + 2f32.exp());
+        assert_boxes(&decoded(&decoding, &place, &[1, 8]), &[[0.4, 0.4, 0.2, 0.2, score, 1.0]]);
+        assert!(!BoxDecoder::new(&decoding, None).reads(&[&[1, 5]]), "one class is missing");
     }
 
     #[test]

@@ -35,22 +35,7 @@ enum Layout {
 impl<'a> Places<'a> {
     /// Views a tensor as places; `None` if it has another rank or too few values. `anchors`: those of a cell, for maps.
     pub fn of(values: &'a [f32], shape: &[usize], is_transposed: bool, anchors: usize) -> Option<Self> {
-        // A dimension of 1 before the others says nothing.
-        let shape = match shape {
-            [1, inner @ ..] if inner.len() > 1 => inner,
-            shape => shape,
-        };
-        let (places, numbers, layout) = match *shape {
-            [places] => (places, 1, Layout::Rows),
-            [numbers, places] if is_transposed => (places, numbers, Layout::Columns),
-            [places, numbers] => (places, numbers, Layout::Rows),
-            [channels, height, width] if anchors > 0 && channels.is_multiple_of(anchors) => {
-                (height * width * anchors, channels / anchors, Layout::Maps { anchors })
-            }
-            // YOLOv5 before its last layer: anchors, rows, columns, numbers.
-            [anchors, height, width, numbers] => (anchors * height * width, numbers, Layout::Rows),
-            _ => return None,
-        };
+        let (places, numbers, layout) = layout(shape, is_transposed, anchors)?;
         (values.len() >= places * numbers).then_some(Self { values, places, numbers, layout })
     }
 
@@ -65,6 +50,41 @@ impl<'a> Places<'a> {
             }
         }]
     }
+}
+
+fn layout(shape: &[usize], is_transposed: bool, anchors: usize) -> Option<(usize, usize, Layout)> {
+    // A dimension of 1 before the others says nothing.
+    let shape = match shape {
+        [1, inner @ ..] if inner.len() > 1 => inner,
+        shape => shape,
+    };
+    Some(match *shape {
+        [places] => (places, 1, Layout::Rows),
+        [numbers, places] if is_transposed => (places, numbers, Layout::Columns),
+        [places, numbers] => (places, numbers, Layout::Rows),
+        [channels, height, width] if anchors > 0 && channels.is_multiple_of(anchors) => {
+            (height * width * anchors, channels / anchors, Layout::Maps { anchors })
+        }
+        // YOLOv5 before its last layer: anchors, rows, columns, numbers.
+        [anchors, height, width, numbers] => (anchors * height * width, numbers, Layout::Rows),
+        _ => return None,
+    })
+}
+
+/// Number of places in a tensor, and of numbers of each; see [`Places::of`].
+pub fn sizes(shape: &[usize], is_transposed: bool, anchors: usize) -> Option<(usize, usize)> {
+    layout(shape, is_transposed, anchors).map(|(places, numbers, _)| (places, numbers))
+}
+
+/// Columns and rows of cells of this stride in a picture of this width and height.
+fn cells(stride: u32, [width, height]: [f32; 2]) -> (usize, usize) {
+    let count = |side: f32| (side / stride as f32).ceil() as usize;
+    (count(width), count(height))
+}
+
+/// Number of cells of these strides in a picture of this width and height.
+pub fn cells_of(strides: &[u32], picture: [f32; 2]) -> usize {
+    strides.iter().map(|stride| cells(*stride, picture)).map(|(columns, rows)| columns * rows).sum()
 }
 
 /// A point of a grid: its place in pixels of the model's input, its stride, and the size of its anchor.
@@ -87,12 +107,8 @@ pub struct Points {
 impl Points {
     /// Lays a grid over a picture of this width and height, for a head with this number of places; `None` if it has another
     /// number.
-    pub fn new(grid: &Grid, [width, height]: [f32; 2], places: usize) -> Option<Self> {
-        let cells = |stride: u32| {
-            let count = |side: f32| (side / stride as f32).ceil() as usize;
-            (count(width), count(height))
-        };
-        let all: usize = grid.strides.iter().map(|stride| cells(*stride)).map(|(w, h)| w * h).sum();
+    pub fn new(grid: &Grid, picture: [f32; 2], places: usize) -> Option<Self> {
+        let all = cells_of(&grid.strides, picture);
         if all == 0 {
             return None;
         }
@@ -104,7 +120,7 @@ impl Points {
                 Some(anchors) => anchors.clone(),
                 None => vec![[*stride as f32; 2]; without_size],
             };
-            let (columns, rows) = cells(*stride);
+            let (columns, rows) = cells(*stride, picture);
             let stride = *stride as f32;
             let point = |x: usize, y: usize, anchor: [f32; 2]| Point {
                 x: (x as f32 + offset) * stride,
@@ -179,6 +195,14 @@ pub fn joined(decoding: &BoxDecoding, parts: &[Part<'_>]) -> Option<(Vec<f32>, u
         let is_distribution = decoding.grid.as_ref().is_some_and(|grid| grid.form == GridForm::Distributions);
         let own = if scores.is_some() { 4 } else { boxes.numbers };
         if is_distribution && (scores.is_none() || !boxes.numbers.is_multiple_of(4)) {
+            return None;
+        }
+        // More numbers of a side are its distribution.
+        let is_distance = decoding.grid.as_ref().is_some_and(|grid| grid.form == GridForm::Distances);
+        if is_distance && scores.is_some() && boxes.numbers != 4 {
+            return None;
+        }
+        if objectness.is_some_and(|part| part.numbers != 1) {
             return None;
         }
         let this = own + usize::from(has_objectness) + scores.map_or(0, |scores| scores.numbers);

@@ -1,4 +1,5 @@
 //! Conversion of characters to numbers.
+use crate::origin::{TextPart, TextParts};
 use std::collections::HashMap;
 
 /// Numbers the characters of a text by their position in an alphabet.
@@ -39,15 +40,7 @@ impl Characters {
     /// Gives the numbers of a text one by one, in lower case if the alphabet lacks a capital. The result is cut or padded to
     /// the length, if there is one. `width`: numbers of each character, of a vector.
     pub fn append(&self, text: &str, width: usize, mut push: impl FnMut(f64)) {
-        let known = |character: char| self.places.get(&character).copied();
-        let characters = text.chars().flat_map(|character| {
-            let as_it_is = known(character);
-            let lower = character.to_lowercase().filter(move |_| as_it_is.is_none()).filter_map(known);
-            let found: Vec<Option<usize>> = as_it_is.into_iter().chain(lower).map(Some).collect();
-            let is_given = self.settings.one_hot || self.settings.unknown.is_some();
-            let unknown = (found.is_empty() && is_given).then_some(None);
-            found.into_iter().chain(unknown)
-        });
+        let characters = text.chars().flat_map(|character| self.numbers(character));
         let most = self.settings.length.unwrap_or(usize::MAX);
         let mut count = 0;
         let mut one = |place: Option<usize>, otherwise: u32| match self.settings.one_hot {
@@ -63,6 +56,27 @@ impl Characters {
         for _ in count..self.settings.length.unwrap_or_default() {
             one(None, self.settings.padding);
         }
+    }
+
+    /// The positions in the alphabet that stand for a character, `None` for an unknown one; none if it is left out.
+    fn numbers(&self, character: char) -> impl Iterator<Item = Option<usize>> {
+        let known = |character: char| self.places.get(&character).copied();
+        let as_it_is = known(character);
+        let lower = character.to_lowercase().filter(move |_| as_it_is.is_none()).filter_map(known);
+        let found: Vec<Option<usize>> = as_it_is.into_iter().chain(lower).map(Some).collect();
+        let is_given = self.settings.one_hot || self.settings.unknown.is_some();
+        let unknown = (found.is_empty() && is_given).then_some(None);
+        found.into_iter().chain(unknown)
+    }
+
+    /// Returns the place in the text of each number that [`Characters::append`] gives, without padding.
+    pub fn parts(&self, text: &str) -> TextParts {
+        let parts = text.chars().enumerate().flat_map(|(start, character)| {
+            let part = TextPart { start, end: start + 1, word: None, is_added: false };
+            self.numbers(character).map(move |_| part)
+        });
+        let parts = parts.take(self.settings.length.unwrap_or(usize::MAX)).collect();
+        TextParts { text: text.to_owned(), parts, pads_left: false }
     }
 
     /// Number of padding.
@@ -90,6 +104,16 @@ mod tests {
         assert_eq!(plain("äb?c\u{1F600}b"), [3.0, 4.0, 3.0, 0.0, 0.0, 0.0]);
         assert_eq!(plain("abcabcabc"), [2.0, 3.0, 4.0, 2.0, 3.0, 4.0]);
         assert_eq!(plain(""), [0.0; 6]);
+    }
+
+    #[test]
+    fn each_number_has_its_place_in_the_text() {
+        let places = |settings, text: &str| {
+            let all = Characters::new("abc", settings).parts(text);
+            all.parts.iter().map(|part| part.start).collect::<Vec<_>>()
+        };
+        assert_eq!(places(PLAIN, "A?äcb"), [0, 3, 4]);
+        assert_eq!(places(Settings { unknown: Some(9), length: Some(2), ..PLAIN }, "?ab"), [0, 1]);
     }
 
     #[test]

@@ -113,6 +113,7 @@ fn known(filter: manifest::Filter) -> filter::Filter {
         From::OpencvNearest => To::OpencvNearest,
         From::OpencvLinear => To::OpencvLinear,
         From::OpencvCubic => To::OpencvCubic,
+        From::OpencvLanczos4 => To::OpencvLanczos4,
         From::OpencvArea => To::OpencvArea,
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 use super::Rejected;
 use crate::backend::panic::caught;
+use crate::origin::{TextPart, TextParts};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -170,6 +171,23 @@ impl Tokenizer {
         Ok(tokens)
     }
 
+    /// Returns the places in the text of the tokens that [`Tokenizer::encode`] gives with a limit of `most`, without padding.
+    ///
+    /// # Errors
+    /// See [`Tokenizer::encode`].
+    pub fn parts(&self, text: &str, special: bool, most: usize) -> Result<TextParts, Rejected> {
+        let encoding = self.shared.encoding(text, special, most, OffsetType::Char)?;
+        let places = encoding.get_offsets().iter().zip(encoding.get_word_ids());
+        let parts = places.zip(encoding.get_special_tokens_mask()).take(most);
+        let parts = parts.map(|((&(start, end), &word), &is_added)| TextPart {
+            start,
+            end,
+            word,
+            is_added: is_added != 0,
+        });
+        Ok(TextParts { text: text.to_owned(), parts: parts.collect(), pads_left: self.pads_left() })
+    }
+
     /// Pads tokens to `length` on the tokenizer's side; longer ones stay.
     pub fn pad(&self, tokens: &mut Tokens, length: usize) {
         let Padding { id, type_id, left } = self.shared.padding;
@@ -243,7 +261,7 @@ impl Shared {
         inner.with_truncation(None).map_err(|error| error.to_string())?;
         inner.with_padding(None);
         let read = Self { number: NUMBER.fetch_add(1, Ordering::Relaxed), inner, truncation, padding };
-        caught(|| drop(read.encode_here(SAMPLE, true, LONGEST)))?; // it may have no tokens for this text
+        caught(|| drop(read.encode_here(SAMPLE, true, LONGEST, OffsetType::None)))?; // it may have no tokens for this text
         Ok(read)
     }
 
@@ -253,16 +271,34 @@ impl Shared {
     }
 
     fn encode(&self, text: &str, special: bool, limit: usize) -> Result<Tokens, Rejected> {
+        let encoding = self.encoding(text, special, limit, OffsetType::None)?;
+        Ok(Tokens::of(&encoding, limit))
+    }
+
+    /// `offsets`: the unit of the tokens' places in the text.
+    fn encoding(
+        &self,
+        text: &str,
+        special: bool,
+        limit: usize,
+        offsets: OffsetType,
+    ) -> Result<Encoding, Rejected> {
         if text.len() > LONGEST {
             let detail = format!("it has {} bytes, more than {LONGEST}", text.len());
             return Err(Rejected::new("text_too_long", detail));
         }
-        let encoded = flat(caught(|| self.encode_here(text, special, limit)));
+        let encoded = flat(caught(|| self.encode_here(text, special, limit, offsets)));
         encoded.map_err(|error| Rejected::new("not_tokenized", error))
     }
 
     /// The steps of [`tokenizers::TokenizerImpl::encode_fast`], with a limit of this call instead of one of the tokenizer.
-    fn encode_here(&self, text: &str, special: bool, limit: usize) -> tokenizers::Result<Tokens> {
+    fn encode_here(
+        &self,
+        text: &str,
+        special: bool,
+        limit: usize,
+        offsets: OffsetType,
+    ) -> tokenizers::Result<Encoding> {
         let room = limit.saturating_sub(self.added(special));
         let known = self.inner.get_added_vocabulary();
         let mut parts = known.extract_and_normalize(self.inner.get_normalizer(), text);
@@ -271,11 +307,10 @@ impl Shared {
         }
         let model = self.inner.get_model();
         model.tokenize_in_pretokenized(&mut parts, Some((room, self.truncation)))?;
-        let mut encoding = parts.into_encoding(None, 0, OffsetType::None)?;
+        let mut encoding = parts.into_encoding(None, 0, offsets)?;
         encoding.truncate(room, 0, self.truncation);
         drop(encoding.take_overflowing()); // else the processor works on what was cut off, too
-        let encoding = self.inner.post_process(encoding, None, special)?;
-        Ok(Tokens::of(&encoding, limit))
+        self.inner.post_process(encoding, None, special)
     }
 }
 
@@ -357,6 +392,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn tokens_have_places_in_the_text() {
+        for name in NAMES {
+            let tokenizer = tokenizer(name);
+            for text in ["the street", "Zürich, 日本 \u{1F600} reads!", ""] {
+                let tokens = tokenizer.encode(text, true, 512, None).unwrap();
+                let all = tokenizer.parts(text, true, 512).unwrap();
+                assert_eq!(all.parts.len(), tokens.ids.len(), "{name}: {text}");
+                let length = text.chars().count();
+                let mut end = 0;
+                for part in all.parts.iter().filter(|part| !part.is_added) {
+                    assert!(part.start <= part.end && part.end <= length, "{name}: {part:?}");
+                    assert!(part.end >= end && part.word.is_some(), "{name}: {part:?}");
+                    end = part.end;
+                }
+                assert_eq!(end, length, "{name}: {text}");
+            }
+            let cut = tokenizer.parts("the machine reads pictures", true, 4).unwrap();
+            assert_eq!(cut.parts.len(), 4, "{name}");
+        }
+        let words = tokenizer("wordpiece").parts("the street", true, 512).unwrap();
+        let places: Vec<_> = words.parts.iter().map(|part| (part.start, part.end, part.is_added)).collect();
+        assert_eq!(places, [(0, 0, true), (0, 3, false), (4, 10, false), (0, 0, true)]);
     }
 
     #[test]

@@ -194,7 +194,9 @@ impl Comparison {
 
     fn not_fed(&mut self, port: &Port, span: &Span) {
         let (name, found, span) = (port.name.clone(), port.type_text(), span.clone());
-        self.errors.push(ModelError::NotFed { name, found, span });
+        let advice =
+            "name it under `decoder`: `encoded`, `mask`, `feed` and `cache` feed its inputs".to_owned();
+        self.errors.push(ModelError::NotFed { name, found, advice, span });
     }
 
     fn encoder_feeds(

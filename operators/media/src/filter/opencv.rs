@@ -7,7 +7,8 @@ use super::{Pixels, area};
 
 /// One, in units of weights.
 const ONE: i32 = 1 << WEIGHT_BITS;
-const WEIGHT_BITS: u32 = 11;
+/// Bits of the fraction of a weight.
+pub(super) const WEIGHT_BITS: u32 = 11;
 /// Bits of a row that are dropped before the weights of rows, so that it fits in 16 bits.
 const DROPPED: u32 = 4;
 
@@ -26,7 +27,7 @@ pub(super) fn ratio(from: usize, to: usize) -> f64 {
 }
 
 /// Returns the old pixel left of each new one, and the distance from its centre, 0 to 1.
-fn places(from: usize, to: usize, centre: Centre) -> impl Iterator<Item = (i64, f32)> {
+pub(super) fn places(from: usize, to: usize, centre: Centre) -> impl Iterator<Item = (i64, f32)> {
     let (ratio, inverse) = (ratio(from, to), to as f64 / from as f64);
     (0..to).map(move |at| match centre {
         Centre::Half => {
@@ -43,11 +44,12 @@ fn places(from: usize, to: usize, centre: Centre) -> impl Iterator<Item = (i64, 
 }
 
 /// Rounds a weight to the nearest whole number.
-fn weight(value: f32) -> i32 {
+pub(super) fn weight(value: f32) -> i32 {
     (value * ONE as f32).round_ties_even() as i32
 }
 
-fn clamped(at: i64, length: usize) -> usize {
+/// The row or column nearest to `at` that exists.
+pub(super) fn clamped(at: i64, length: usize) -> usize {
     at.clamp(0, length as i64 - 1) as usize
 }
 
@@ -177,20 +179,20 @@ fn blend_four_anywhere(rows: [&[i32]; 4], weights: [i32; 4], to: &mut [u8]) {
 }
 
 /// Rows of the source scaled along x, the last few.
-struct Rows<T, const KEPT: usize> {
+pub(super) struct Rows<T, const KEPT: usize> {
     rows: [Vec<T>; KEPT],
     /// Their numbers.
     of: [usize; KEPT],
 }
 
 impl<T: Copy + Default, const KEPT: usize> Rows<T, KEPT> {
-    fn new(width: usize) -> Self {
+    pub(super) fn new(width: usize) -> Self {
         Self { rows: std::array::from_fn(|_| vec![T::default(); 3 * width]), of: [usize::MAX; KEPT] }
     }
 
     /// Computes a row unless it is there. Rows used together follow each other, so they have different
     /// places.
-    fn fill(&mut self, y: usize, compute: impl FnOnce(&mut [T])) {
+    pub(super) fn fill(&mut self, y: usize, compute: impl FnOnce(&mut [T])) {
         let place = y % KEPT;
         if self.of[place] != y {
             compute(&mut self.rows[place]);
@@ -198,7 +200,7 @@ impl<T: Copy + Default, const KEPT: usize> Rows<T, KEPT> {
         }
     }
 
-    fn get(&self, y: usize) -> &[T] {
+    pub(super) fn get(&self, y: usize) -> &[T] {
         &self.rows[y % KEPT]
     }
 }

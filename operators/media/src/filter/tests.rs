@@ -3,7 +3,7 @@ use image::Rgb;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-const ALL: [Filter; 9] = [
+const ALL: [Filter; 10] = [
     Filter::PillowBilinear,
     Filter::PillowNearest,
     Filter::PillowBox,
@@ -12,6 +12,7 @@ const ALL: [Filter; 9] = [
     Filter::OpencvNearest,
     Filter::OpencvLinear,
     Filter::OpencvCubic,
+    Filter::OpencvLanczos4,
     Filter::OpencvArea,
 ];
 

@@ -1,10 +1,11 @@
 //! Checks that the steps of a model's inputs and outputs fit its declared types and shapes.
+use super::heads::{check_boxes, check_text};
 use super::{
-    BoxDecoding, BoxScores, Diagnostic, Diagnostics, Dimension, ElementType, GridForm, InputType, Located,
-    ModelInput, ModelOutput, OutputType, Postprocess, Preprocess, TextDecoding,
+    Diagnostic, Diagnostics, Dimension, ElementType, InputType, Located, ModelInput, ModelOutput, OutputType,
+    Postprocess, Preprocess,
 };
 
-fn unfit(found: &mut Diagnostics, step: &Located<impl Sized>, message: String, help: &str) {
+pub(super) fn unfit(found: &mut Diagnostics, step: &Located<impl Sized>, message: String, help: &str) {
     found.push(Diagnostic::error("E0503", message).at(step.span.clone()).with_help(help));
 }
 
@@ -296,116 +297,8 @@ fn shown(shape: &[Option<u32>]) -> String {
     format!("[batch, {}]", dimensions.collect::<Vec<_>>().join(", "))
 }
 
-fn declared(shape: &[Dimension]) -> String {
+pub(super) fn declared(shape: &[Dimension]) -> String {
     format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-}
-
-/// Checks that a detection head can be decoded.
-fn check_boxes(
-    output: &ModelOutput,
-    step: &Located<Postprocess>,
-    decoding: &BoxDecoding,
-    found: &mut Diagnostics,
-) {
-    let row = Dimension::row(&output.shape);
-    let numbers = match (&row[..], decoding.transposed) {
-        ([_, Dimension::Fixed(numbers)], false) | ([Dimension::Fixed(numbers), _], true) => *numbers,
-        // Maps of numbers, anchors and cells are joined to places.
-        ([_, _, _] | [_, _, _, _], _) if decoding.grid.is_some() => u32::MAX,
-        _ => 0,
-    };
-    let (least, behind) = match decoding.scores {
-        _ if decoding.scores_from.is_some() => (4, "nothing else"),
-        BoxScores::Best => (6, "a score and a class"),
-        BoxScores::Each => (5, "a score for each class"),
-        BoxScores::Objectness => (6, "a score and one for each class"),
-    };
-    if numbers < least {
-        let help = format!(
-            "it reads [batch, places, numbers], for each place 4 numbers and {behind}; `transposed: true` for [batch, numbers, places]"
-        );
-        let message = format!("`decode_boxes` cannot read the shape {}", declared(&output.shape));
-        found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
-    }
-    check_grid(step, decoding, found);
-    if output.postprocess.len() > 1 {
-        unfit(found, step, "`decode_boxes` has other steps beside it".to_string(), "leave only this one");
-    }
-    let share = |value: f32| (0.0..=1.0).contains(&value);
-    if !share(decoding.threshold) || !share(decoding.iou) {
-        unfit(found, step, "`threshold` and `iou` are shares".to_string(), "write numbers from 0 to 1");
-    }
-    if !(1..=4096).contains(&decoding.most) {
-        unfit(found, step, format!("`most` is {}", decoding.most), "write a number from 1 to 4096");
-    }
-    if decoding.picture.is_some_and(|size| size.iter().any(|side| !(*side > 0.0 && side.is_finite()))) {
-        unfit(
-            found,
-            step,
-            "`picture` is not a size".to_string(),
-            "write width and height, such as [416, 416]",
-        );
-    }
-}
-
-/// Checks the cells of a head.
-fn check_grid(step: &Located<Postprocess>, decoding: &BoxDecoding, found: &mut Diagnostics) {
-    let Some(grid) = &decoding.grid else {
-        if !decoding.levels.is_empty() {
-            let help = "write `grid: {form: ..., strides: [...]}`, with a stride for each level";
-            unfit(found, step, "`levels` without a `grid`".to_string(), help);
-        }
-        return;
-    };
-    if grid.strides.is_empty() || grid.strides.contains(&0) {
-        unfit(
-            found,
-            step,
-            "a `grid` without strides".to_string(),
-            "write them such as `strides: [8, 16, 32]`",
-        );
-    }
-    if !decoding.levels.is_empty() && decoding.levels.len() + 1 != grid.strides.len() {
-        let message = format!("{} levels for {} strides", decoding.levels.len() + 1, grid.strides.len());
-        let help = "the output itself is the first level; write an entry of `levels` for each further stride";
-        unfit(found, step, message, help);
-    }
-    let needs_anchors = matches!(grid.form, GridForm::Yolov4 | GridForm::Yolov5 | GridForm::Ssd);
-    let fits = match grid.anchors.len() {
-        0 => !needs_anchors,
-        given => given == grid.strides.len() && grid.anchors.iter().all(|anchors| !anchors.is_empty()),
-    };
-    if !fits {
-        let help = "write `anchors: [[[width, height], ...], ...]`, a list for each stride, in pixels";
-        unfit(found, step, "the `grid` needs anchors for each stride".to_string(), help);
-    }
-}
-
-/// Checks that a map of text can be decoded.
-fn check_text(
-    output: &ModelOutput,
-    step: &Located<Postprocess>,
-    decoding: &TextDecoding,
-    found: &mut Diagnostics,
-) {
-    if !matches!(&output.shape[..], [_, _, _] | [_, Dimension::Fixed(1), _, _]) {
-        let message = format!("`text_boxes` cannot read the shape {}", declared(&output.shape));
-        let help = "it reads [batch, height, width] or [batch, 1, height, width]";
-        found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
-    }
-    if output.postprocess.len() > 1 {
-        unfit(found, step, "`text_boxes` has other steps beside it".to_string(), "leave only this one");
-    }
-    let share = |value: f32| (0.0..=1.0).contains(&value);
-    if !share(decoding.threshold) || !share(decoding.score) {
-        unfit(found, step, "`threshold` and `score` are shares".to_string(), "write numbers from 0 to 1");
-    }
-    if !(0.0..=10.0).contains(&decoding.grow) {
-        unfit(found, step, format!("`grow` is {}", decoding.grow), "write a number from 0 to 10");
-    }
-    if !(1..=4096).contains(&decoding.most) {
-        unfit(found, step, format!("`most` is {}", decoding.most), "write a number from 1 to 4096");
-    }
 }
 
 /// Whether an output has one value for each record.
@@ -420,8 +313,11 @@ fn is_single(output: &ModelOutput) -> bool {
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
     // These steps give as much for an output of any length.
     let closes = |step: &Located<Postprocess>| {
-        use Postprocess::{CtcDecode, DecodeBoxes, MeanPool, Pick};
-        matches!(step.value, DecodeBoxes(_) | CtcDecode { .. } | MeanPool { .. } | Pick { .. })
+        use Postprocess::{CtcDecode, DecodeBoxes, Entities, Join, MeanPool, Pick};
+        matches!(
+            step.value,
+            DecodeBoxes(_) | CtcDecode { .. } | Entities { .. } | Join { .. } | MeanPool { .. } | Pick { .. }
+        )
     };
     let is_open = output.shape.contains(&Dimension::Any) && !output.postprocess.iter().any(closes);
     if is_open || output.shape.iter().filter(|dimension| **dimension == Dimension::Batch).count() > 1 {
@@ -436,6 +332,8 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
             step,
             Postprocess::Argmax { .. }
                 | Postprocess::CtcDecode { .. }
+                | Postprocess::Entities { .. }
+                | Postprocess::Join { .. }
                 | Postprocess::Max {}
                 | Postprocess::TopK { .. }
         )
@@ -449,7 +347,7 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
             check_text(output, step, decoding, found);
         }
         if last_step(step) && index != last {
-            let message = "no step can follow argmax, max, top_k or ctc_decode".to_string();
+            let message = "no step can follow argmax, max, top_k, ctc_decode, entities or join".to_string();
             unfit(found, step, message, "move it to the end");
         }
         let is_pool =
@@ -468,11 +366,21 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
             continue;
         }
         match &step.value {
-            Postprocess::Argmax { labels, .. } | Postprocess::TopK { labels, .. }
+            Postprocess::Argmax { labels, .. }
+            | Postprocess::TopK { labels, .. }
+            | Postprocess::Entities { labels, .. }
+            | Postprocess::Join { labels, .. }
                 if !labels.is_empty() && labels.len() as u64 != u64::from(classes) =>
             {
                 let message = format!("{} labels for {classes} values", labels.len());
                 unfit(found, step, message, "write one label for each value of the last dimension");
+            }
+            Postprocess::Entities { labels, labels_file: None, labels_metadata: None, .. }
+            | Postprocess::Join { labels, labels_file: None, labels_metadata: None, .. }
+                if labels.is_empty() =>
+            {
+                let help = "write `labels: [...]`, or `labels_file` or `labels_metadata`";
+                unfit(found, step, "the step has no labels".to_string(), help);
             }
             Postprocess::TopK { k, .. } if *k == 0 || *k > classes => {
                 unfit(
@@ -516,7 +424,9 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
         }
     }
     let given = match output.postprocess.last().map(|step| &step.value) {
-        Some(Postprocess::CtcDecode { .. }) => &[OutputType::Text][..],
+        Some(Postprocess::CtcDecode { .. } | Postprocess::Entities { .. } | Postprocess::Join { .. }) => {
+            &[OutputType::Text][..]
+        }
         Some(Postprocess::Argmax { labels, labels_file: None, labels_metadata: None })
             if labels.is_empty() =>
         {
@@ -540,7 +450,7 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
     };
     if !given.contains(&output.output_type) {
         let message = format!("the steps of output `{}` do not match its type", output.name);
-        let help = "`text` needs `ctc_decode` or `argmax` with labels as the last step, `int64` `argmax` without, `float64` \
+        let help = "`text` needs `ctc_decode`, `entities`, `join` or `argmax` with labels as the last step, `int64` `argmax` without, `float64` \
                     `max` or one float for each record; all else is a `tensor`";
         found.push(Diagnostic::error("E0504", message).at(output.name.span.clone()).with_help(help));
     }
