@@ -239,7 +239,7 @@ impl ModelError {
                 Some("`tidemill models inspect FILE` shows the inputs and outputs of the file")
             }
             ModelError::NotFed { .. } => Some(
-                "add it to `inputs` or to `loop` in the manifest; `tidemill models inspect FILE --manifest` writes the lines",
+                "add it to `inputs`, `constants`, `loop` or `generate` in the manifest; `tidemill models inspect FILE --manifest` writes the lines",
             ),
             ModelError::NotAllowed { .. } => {
                 Some("choose one of those, or add it to `backends` in the manifest")

@@ -3,6 +3,7 @@
 mod another_backend;
 mod backends_agree;
 mod element_types;
+mod generation;
 mod known_faults;
 mod line_reader;
 mod manifest_checks;

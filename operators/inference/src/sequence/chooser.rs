@@ -185,7 +185,7 @@ mod tests {
         let mut kept = Vec::new();
         let mut sum = 0.0;
         for (token, score) in sorted {
-            if sum >= top_p {
+            if top_p < 1.0 && sum >= top_p {
                 break;
             }
             sum += score.exp() / all;

@@ -304,7 +304,29 @@ mod tests {
         assert_eq!((cut.tokens.as_slice(), cut.ended, session.runs.len()), (&[5, 6, 7][..], false, 3));
         let (stopped, session) = write(true, &[9, 0], 20, &|tokens| tokens.ends_with(&[6]));
         assert_eq!((stopped.tokens.as_slice(), stopped.ended, session.runs.len()), (&[5, 6][..], true, 2));
-        assert_eq!(write(true, &[5], 20, &|_| false).0.tokens, []);
+        assert!(write(true, &[5], 20, &|_| false).0.tokens.is_empty());
+    }
+
+    #[test]
+    fn other_inputs_stay_and_the_flag_says_whether_there_is_a_cache() {
+        let input = |source| StepInput { source, element: ElementType::Int64, counts_records: false };
+        let mut steps = token_loop(true);
+        steps.inputs.extend([input(Source::Flag), input(Source::Fixed(1))]);
+        let mut session = Counter { runs: Vec::new(), classes: 10 };
+        let picture = Tensor::new(vec![1, 2], TensorData::Float32(vec![0.5, 1.5])).unwrap();
+        let task = Task {
+            model: "counter",
+            tokens: vec![3],
+            fixed: vec![Tensor::zeros(ElementType::Float32, vec![0]), picture.clone()],
+            chooser: Chooser::new(None, None, || 0),
+            end: &[],
+            most: 3,
+            is_whole: &|_| false,
+        };
+        steps.write(&mut session, task).unwrap();
+        let flags: Vec<i64> = session.runs.iter().map(|run| run[4].as_i64().unwrap()[0]).collect();
+        assert_eq!((flags, session.runs[0][4].shape()), (vec![0, 1, 1], &[1][..]));
+        assert!(session.runs.iter().all(|run| run[5] == picture));
     }
 
     #[test]

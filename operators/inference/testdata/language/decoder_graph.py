@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
-def build(weights, heads, with_cache=True):
-    """Returns the bytes of the file."""
+def build(weights, heads, with_cache=True, with_shift=False):
+    """Returns the bytes of the file. `with_shift`: a further input `shift` [batch, vocabulary], which is added to the scores."""
     vocabulary, width = weights["tokens"].shape
     layers = 1 + max(int(name.split(".")[0]) for name in weights if name[0].isdigit())
     size = width // heads
@@ -31,7 +31,7 @@ def build(weights, heads, with_cache=True):
     def weight(name):
         return constant(f"w.{name}", weights[name].astype(np.float32))
 
-    zero, one, two = (constant(name, np.array([value])) for name, value in (("i0", 0), ("i1", 1), ("i2", 2)))
+    zero, one = (constant(name, np.array([value])) for name, value in (("i0", 0), ("i1", 1)))
     scalars = [constant(f"s{value}", np.array(value)) for value in (0, 1)]
     heads_shape = constant("heads_shape", np.array([0, 0, heads, size]))
     flat_shape = constant("flat_shape", np.array([0, 0, width]))
@@ -89,7 +89,11 @@ def build(weights, heads, with_cache=True):
         down = node("MatMul", [node("Relu", [inner], own("relu")), weight(f"{layer}.down")], own("down"))
         value = node("Add", [value, down], own("out"))
     last = norm(value, "norm", "normed")
-    node("MatMul", [last, node("Transpose", [table], "columns_of_tokens", perm=[1, 0])], "logits")
+    columns = node("Transpose", [table], "columns_of_tokens", perm=[1, 0])
+    node("MatMul", [last, columns], "unshifted" if with_shift else "logits")
+    if with_shift:
+        node("Add", ["unshifted", node("Unsqueeze", ["shift", one], "shift_of_each")], "logits")
+        inputs.append(helper.make_tensor_value_info("shift", FLOAT, ["batch", vocabulary]))
 
     places = ["batch", "length"]
     graph = helper.make_graph(
@@ -99,9 +103,5 @@ def build(weights, heads, with_cache=True):
          helper.make_tensor_value_info("position_ids", INT64, places), *inputs],
         [helper.make_tensor_value_info("logits", FLOAT, [*places, vocabulary]), *outputs], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    used = {name for made in nodes for name in made.input}
-    graph_constants = [c for c in model.graph.initializer if c.name in used]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(graph_constants)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
