@@ -2,7 +2,7 @@
 the tokens per second. One thread computes.
 
     pip install onnxruntime==1.32.0 tokenizers==0.23.3 pyyaml
-    python loop.py smollm2/smollm2.yaml [--without-cache] [--expected expected.csv]
+    python loop.py smollm2/manifest.yaml [--without-cache] [--expected expected.csv]
 
 The prompts are those of prompts.csv. `--without-cache` runs all tokens again for each new one, as a loop without a cache does.
 `--expected` writes the texts, which `tidemill run` compares with its own (`ground_truth` of workflow.yaml).

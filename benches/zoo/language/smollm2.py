@@ -7,7 +7,7 @@
 
 The model is of Hugging Face, licence Apache-2.0. The package has its weights in 4 and 8 bits; the file computes with them as
 float32 (540 MB) and has the inputs and outputs that Optimum gives a model of this family. Into the folder `--out` come
-`model.onnx`, `tokenizer.json` and the manifest `smollm2.yaml` with the sha256 of the file.
+`model.onnx`, `tokenizer.json` and `manifest.yaml`, which is smollm2.manifest.yaml with the sha256 of the file.
 """
 import argparse
 import hashlib
@@ -164,9 +164,9 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "model.onnx").write_bytes(made)
     tokenizer(file.fields).save(str(options.out / "tokenizer.json"))
-    manifest = (HERE / "smollm2.yaml").read_text()
+    manifest = (HERE / "smollm2.manifest.yaml").read_text()
     digest = hashlib.sha256(made).hexdigest()
-    (options.out / "smollm2.yaml").write_text(re.sub(r"sha256: \w+", f"sha256: {digest}", manifest, count=1))
+    (options.out / "manifest.yaml").write_text(re.sub(r"sha256: \w+", f"sha256: {digest}", manifest, count=1))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Trains a small language model on texts in English: the documents of this repository, or the files that are named.
 
     pip install jax==0.10.2 tokenizers==0.23.3
-    python train.py [--minutes 10] [--out weights] [FILE ...]
+    python train.py [--minutes 10] [--out trained] [FILE ...]
 
 Writes `tokenizer.json` (BPE on bytes, 1024 tokens, `<|end|>` is token 0) and `weights.npz` for export.py into the folder
 `--out`. The model has the form of GPT-2 (testdata/language/decoder_graph.py of the package inference), 4 layers and 2
@@ -81,7 +81,7 @@ def step(w, first, second, ids, rate, at):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--minutes", type=float, default=10)
-    options.add_argument("--out", type=Path, default=Path(__file__).parent / "weights")
+    options.add_argument("--out", type=Path, default=Path(__file__).parent / "trained")
     options.add_argument("files", type=Path, nargs="*")
     options = options.parse_args()
     files = options.files or sorted(ROOT.glob("docs/*.md")) + sorted(ROOT.glob("docs/decisions/*.md"))
