@@ -3,7 +3,7 @@
 //!
 //! It writes one text at a time: texts end at different lengths.
 use super::chooser::Chooser;
-use crate::backend::{BackendError, Session};
+use crate::backend::{BackendError, Feedback, Session};
 use crate::tensor::{Tensor, TensorData};
 use tidemill_spec::types::ElementType;
 
@@ -91,21 +91,15 @@ impl TokenLoop {
     pub(crate) fn write(&self, session: &mut dyn Session, task: Task<'_>) -> Result<Written, BackendError> {
         let Task { model, mut tokens, fixed, mut chooser, end, most, is_whole } = task;
         let failed = |reason: String| failed(model, reason);
-        let outputs = |all: bool| -> Vec<usize> {
-            let cache = self.cache.iter().filter(|tensor| all || !tensor.fixed).map(|tensor| tensor.output);
-            std::iter::once(self.scores).chain(cache).collect()
-        };
-        let (first, later) = (outputs(true), outputs(false));
         let given = tokens.len();
         let mut inputs = self.first_inputs(&tokens, fixed).map_err(failed)?;
         let mut written =
             Written { tokens: Vec::new(), ended: false, undecided: false, first_scores: Vec::new() };
         chooser.note(&tokens);
         for step in 0..most {
-            let mut results = session.run(&inputs, if step == 0 { &first } else { &later })?.into_iter();
+            let results = session.step(&mut inputs, &[self.scores], &self.feedback(step == 0), step == 0)?;
             let mut scores = results
-                .next()
-                .as_ref()
+                .first()
                 .and_then(last_scores)
                 .ok_or_else(|| failed("the token scores are not floats for each token".to_owned()))?;
             if step == 0 {
@@ -124,7 +118,7 @@ impl TokenLoop {
                 break;
             }
             if step + 1 < most {
-                self.renew(&mut inputs, &tokens, results, step == 0).map_err(failed)?;
+                self.renew(&mut inputs, &tokens);
             }
         }
         written.tokens = tokens.split_off(given);
@@ -152,28 +146,23 @@ impl TokenLoop {
         self.inputs.iter().map(input).collect()
     }
 
-    /// Changes the inputs to those of the next step. `results`: the outputs after the scores.
-    fn renew(
-        &self,
-        inputs: &mut [Tensor],
-        tokens: &[u32],
-        results: impl Iterator<Item = Tensor>,
-        is_first: bool,
-    ) -> Result<(), String> {
-        let mut cache: Vec<Option<Tensor>> = vec![None; self.cache.len()];
-        let renewed = cache.iter_mut().zip(&self.cache).filter(|(_, tensor)| is_first || !tensor.fixed);
-        for ((slot, _), result) in renewed.zip(results) {
-            *slot = Some(result);
-        }
+    /// Returns the outputs that the next step reads.
+    fn feedback(&self, is_first: bool) -> Vec<Feedback> {
+        let fed = |(input, step): (usize, &StepInput)| match step.source {
+            Source::Cache(at) if is_first || !self.cache[at].fixed => {
+                Some(Feedback { output: self.cache[at].output, input })
+            }
+            _ => None,
+        };
+        self.inputs.iter().enumerate().filter_map(fed).collect()
+    }
+
+    /// Changes the inputs to those of the next step, except the cache.
+    fn renew(&self, inputs: &mut [Tensor], tokens: &[u32]) {
         let read = if self.cache.is_empty() { 0 } else { tokens.len() - 1 };
         for (tensor, input) in inputs.iter_mut().zip(&self.inputs) {
             match input.source {
-                Source::Fixed(_) => {}
-                Source::Cache(at) => match cache[at].take() {
-                    Some(renewed) => *tensor = renewed,
-                    None if self.cache[at].fixed => {}
-                    None => return Err("an output of the cache is missing".to_owned()),
-                },
+                Source::Fixed(_) | Source::Cache(_) => {}
                 Source::Flag => *tensor = input.tensor([1.0]),
                 Source::Mask => *tensor = input.tensor(tokens.iter().map(|_| 1.0)),
                 Source::Tokens => {
@@ -182,7 +171,6 @@ impl TokenLoop {
                 Source::Positions => *tensor = input.tensor((read..tokens.len()).map(|at| at as f64)),
             }
         }
-        Ok(())
     }
 }
 
