@@ -99,6 +99,7 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
         let mut to: Vec<&str> = manifest.outputs.iter().map(|output| output.column.value.as_str()).collect();
         to.extend(manifest.repeat.iter().map(|repeat| repeat.collect.column.value.as_str()));
         to.extend(manifest.decoder.iter().map(|decoder| decoder.column.value.as_str()));
+        to.extend(manifest.generate.iter().map(|generate| generate.column.value.as_str()));
         let size = location::bytes(&manifest, &path);
         let command = location::command(&manifest).filter(|_| size.is_none());
         let missing = location::obtained(&manifest).map_or("missing".to_owned(), |how| format!("not {how}"));

@@ -48,7 +48,10 @@ const KINDS: &[(&str, &[&str])] = &[
     ("profile", &["machines", "services", "ratios", "messages"]),
     ("plan", &["plan_version", "percentile", "stages", "classes", "edges", "predicted"]),
     ("test file", &["tests"]),
-    ("model manifest", &["sha256", "licence", "origin", "backends", "outputs", "repeat", "decoder"]),
+    (
+        "model manifest",
+        &["sha256", "licence", "origin", "backends", "outputs", "repeat", "decoder", "generate"],
+    ),
 ];
 
 /// Returns an error where a file is clearly of another kind: it has keys of that kind, and none of the right one.

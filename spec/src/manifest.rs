@@ -43,6 +43,7 @@ mod constant;
 mod decoder;
 mod dimension;
 mod feature;
+mod generate;
 mod load;
 mod picture;
 mod postprocess;
@@ -55,6 +56,7 @@ pub use constant::{Constant, ConstantValue};
 pub use decoder::{Cache, Decoder, Encoded, Mask, Tokenizer};
 pub use dimension::Dimension;
 pub use feature::{Feature, Missing};
+pub use generate::{EndToken, EndTokens, Generate, PROMPT, Sampling};
 pub use picture::{Align, Filter, Round};
 pub use postprocess::{EntityScheme, Postprocess, TextDecoding, TopValues};
 pub use preprocess::{Preprocess, TokenValues};
@@ -112,6 +114,9 @@ pub struct Manifest {
     /// Decoder after the model, which writes a text token by token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder: Option<Decoder>,
+    /// Loop around the model, which writes a text after a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generate: Option<Generate>,
     /// Measured quality of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,

@@ -13,7 +13,11 @@ pub(super) fn of_workflow(workflow: &Path, backends: &[String]) -> anyhow::Resul
         let path = workflow.resolve(&written.value);
         let Ok(manifest) = Manifest::load(&path) else { continue };
         let runs = |backend: &String| manifest.backends.iter().any(|allowed| allowed.to_string() == *backend);
-        if manifest.repeat.is_some() || manifest.decoder.is_some() || !backends.iter().all(runs) {
+        if manifest.repeat.is_some()
+            || manifest.decoder.is_some()
+            || manifest.generate.is_some()
+            || !backends.iter().all(runs)
+        {
             continue;
         }
         let kind = match manifest.inputs.first().map(|input| input.input_type) {

@@ -10,7 +10,9 @@ use crate::facts::{self, Dimension, FactsError, ModelFacts};
 use crate::location;
 use crate::postprocess::boxes::outputs_beside;
 use crate::preprocess::tokens::Tokenizer;
+use crate::sequence::generation;
 use crate::sequence::plan::{self, Plan};
+use crate::sequence::token_loop::TokenLoop;
 use crate::steps::{OutputSteps, column_shape};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +41,7 @@ pub(crate) enum Feed {
     Token,
 }
 
-/// One input of the file, in the file's order.
+/// One input of the file, in the file's order; without those that a generation fills.
 #[derive(Debug, Clone)]
 pub(crate) struct FileInput {
     pub(crate) feed: Feed,
@@ -112,6 +114,8 @@ pub struct Blueprint {
     /// Tokenizers of the inputs.
     #[expect(dead_code, reason = "models find them in memory as long as they are kept")]
     tokenizers: Vec<Tokenizer>,
+    /// The loop of a model that generates; its fixed tensors are those of `inputs`.
+    pub(crate) generation: Option<TokenLoop>,
     /// Blueprints of the backends that load a file of their own.
     artifacts: BTreeMap<String, Arc<Blueprint>>,
 }
@@ -242,17 +246,23 @@ impl Blueprint {
                 .map_err(|errors| comparison.errors.extend(errors))
                 .ok()
         });
+        let generation = manifest.generate.as_ref().and_then(|generate| {
+            generation::check(&manifest, generate, &facts)
+                .map_err(|errors| comparison.errors.extend(errors))
+                .ok()
+        });
         if !comparison.errors.is_empty() {
             return Err(comparison.errors);
         }
         Ok(Self {
-            one_by_one: sequence.is_some() || is_for_one(&manifest, &facts),
+            one_by_one: sequence.is_some() || generation.is_some() || is_for_one(&manifest, &facts),
             inputs,
             input_rows,
             output_rows,
             wanted,
             sequence,
             tokenizers,
+            generation,
             artifacts: BTreeMap::new(),
             manifest_path: manifest_path.to_owned(),
             manifest,
@@ -271,6 +281,7 @@ impl Blueprint {
             wanted: Vec::new(),
             sequence: None,
             tokenizers: Vec::new(),
+            generation: None,
             artifacts: BTreeMap::new(),
             facts: ModelFacts::of_nothing(manifest_path),
             manifest_path: manifest_path.to_owned(),
@@ -289,6 +300,7 @@ impl Blueprint {
             .iter()
             .map(|l| &l.collect.column)
             .chain(self.manifest.decoder.iter().map(|decoder| &decoder.column))
+            .chain(self.manifest.generate.iter().map(|generate| &generate.column))
             .map(|column| Column::new(column.value.clone(), ColumnType::Text));
         outputs.chain(collected).collect()
     }

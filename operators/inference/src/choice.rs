@@ -226,7 +226,7 @@ fn probe(model: &mut Model) -> Result<Duration, BackendError> {
     let rows = [model.zeros()];
     let begun = std::time::Instant::now();
     for _ in 0..WARM_UPS {
-        model.run(&rows)?;
+        model.run_trial(&rows)?;
         if begun.elapsed() > LONG_ENOUGH {
             break;
         }
@@ -234,7 +234,7 @@ fn probe(model: &mut Model) -> Result<Duration, BackendError> {
     let mut times = Vec::with_capacity(RUNS);
     while times.len() < RUNS && (times.len() < FEWEST_RUNS || begun.elapsed() < 2 * LONG_ENOUGH) {
         let start = std::time::Instant::now();
-        model.run(&rows)?;
+        model.run_trial(&rows)?;
         times.push(start.elapsed());
     }
     times.sort_unstable();

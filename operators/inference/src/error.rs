@@ -111,9 +111,11 @@ pub enum ModelError {
         /// Position in the manifest.
         span: Span,
     },
-    /// The decoder does not fit the encoder or the manifest.
-    #[error("decoder: {message}")]
+    /// The decoder does not fit the encoder or the manifest, or the generation does not fit the file.
+    #[error("{section}: {message}")]
     Decoder {
+        /// `decoder` or `generate`: section of the manifest.
+        section: &'static str,
         /// Expected and found.
         message: String,
         /// Position in the manifest.

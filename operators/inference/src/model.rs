@@ -1,5 +1,6 @@
 //! A model ready to run: prepare records, run a batch, finish the results.
 mod feeds;
+mod texts;
 
 use crate::backend::{Backend, BackendError, Session};
 use crate::blueprint::{Blueprint, Feed, Records, labels_text};
@@ -11,8 +12,8 @@ use crate::output_steps::Beside;
 use crate::postprocess::pool;
 use crate::prepared::{PreparedRow, PreparedRows};
 use crate::preprocess::Rejected;
-use crate::sequence::greedy::{self, Greedy};
-use crate::sequence::tokenizer::normalized;
+use crate::sequence::encoder_decoder::EncoderDecoder;
+use crate::sequence::generation::Generator;
 use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps, StepsError};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
@@ -26,6 +27,9 @@ const TRIAL_SAMPLES: usize = 16_000;
 /// Width by height of the picture of a trial, for models that take pictures of any width: a short line of text.
 const TRIAL_RATIO: u32 = 8;
 
+/// Tokens of a text that a model writes on trial; the prompt has half as many.
+const TRIAL_TOKENS: u32 = 8;
+
 /// Outputs of the model for a batch, before the output steps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RawOutputs {
@@ -37,6 +41,8 @@ pub struct RawOutputs {
     pub cut_off: u64,
     /// A token was chosen among scores that are not numbers (NaN).
     pub undecided: bool,
+    /// The scores of the first token that a model generates for the first record.
+    pub(crate) first_scores: Option<Tensor>,
     /// The states after the records, each with the records first.
     after: Vec<Tensor>,
     /// The outputs that detection heads read beside their own, in their order.
@@ -63,7 +69,8 @@ pub struct Model {
     blueprint: Arc<Blueprint>,
     backend: &'static str,
     session: Box<dyn Session>,
-    decoder: Option<Greedy>,
+    decoder: Option<EncoderDecoder>,
+    generator: Option<Generator>,
     before: Vec<InputSteps>,
     after: Vec<OutputSteps>,
 }
@@ -100,7 +107,11 @@ impl Model {
                     let span = input.preprocess.first().map_or(&input.name.span, |step| &step.span);
                     wrong(Role::Input, &input.name, error.message, span)
                 };
-                let mut steps = steps.map_err(wrong)?;
+                let steps = steps.map_err(wrong)?;
+                let mut steps = match &manifest.generate {
+                    Some(generate) => steps.for_prompt(generate),
+                    None => steps,
+                };
                 steps.open(&folder).map_err(wrong)?;
                 Ok(steps)
             })
@@ -125,11 +136,18 @@ impl Model {
         let session = backend.load(&blueprint.facts)?;
         let decoder = match &blueprint.sequence {
             Some(plan) => {
-                Some(Greedy::new(backend.load(&plan.decoder)?, plan, blueprint.manifest.id.to_string()))
+                let (session, model) = (backend.load(&plan.decoder)?, blueprint.manifest.id.to_string());
+                Some(EncoderDecoder { session, model })
             }
             None => None,
         };
-        let mut model = Self { backend: backend.name(), session, decoder, before, after, blueprint };
+        let tokenizer = manifest.prompt().and_then(|at| before.get(at)).and_then(InputSteps::tokenizer);
+        let generator = manifest.generate.as_ref().zip(tokenizer);
+        let generator = generator
+            .map(|(generate, tokenizer)| Generator::new(generate, tokenizer.clone(), manifest.id.to_string()))
+            .transpose()?;
+        let mut model =
+            Self { backend: backend.name(), session, decoder, generator, before, after, blueprint };
         for rows in [1, 2] {
             if rows == 1 || !model.blueprint.one_by_one {
                 model
@@ -171,8 +189,12 @@ impl Model {
             );
         }
         let length = |input: &ModelInput, row: &[usize]| {
-            let is_sound = input.input_type == InputType::Audio && input.shape.contains(&Dimension::Any);
-            if is_sound { TRIAL_SAMPLES } else { row.iter().product::<usize>() * trial_width(input) }
+            let is_open = input.shape.contains(&Dimension::Any);
+            match input.input_type {
+                InputType::Audio if is_open => TRIAL_SAMPLES,
+                InputType::Text if self.generator.is_some() => TRIAL_TOKENS as usize / 2,
+                _ => row.iter().product::<usize>() * trial_width(input),
+            }
         };
         PreparedRow::new(
             inputs.map(|(input, row)| TensorData::zeros(input.dtype, length(input, row))).collect(),
@@ -248,7 +270,7 @@ impl Model {
     /// # Errors
     /// [`BackendError::Run`].
     pub fn run_rows(&mut self, rows: &mut PreparedRows) -> Result<RawOutputs, BackendError> {
-        if self.blueprint.one_by_one || self.decoder.is_some() || !self.is_plain() {
+        if self.blueprint.one_by_one || !self.is_plain() {
             let rows: Vec<PreparedRow> = (0..rows.len()).map(|row| rows.row(row)).collect();
             return self.run(&rows);
         }
@@ -289,7 +311,17 @@ impl Model {
         let manifest = &self.blueprint.manifest;
         let repeat = manifest.repeat.as_ref().map(|repeat| repeat.max_steps.value);
         let decoder = manifest.decoder.as_ref().map(|decoder| decoder.max_tokens.value);
-        repeat.or(decoder).unwrap_or(1)
+        let generate = manifest.generate.as_ref().map(|generate| generate.max_tokens.value);
+        repeat.or(decoder).or(generate).unwrap_or(1)
+    }
+
+    /// Like [`Model::run`], for records that only serve to look at the model: a generation writes few tokens.
+    ///
+    /// # Errors
+    /// [`BackendError::Run`].
+    pub(crate) fn run_trial(&mut self, rows: &[PreparedRow]) -> Result<RawOutputs, BackendError> {
+        let most = if self.generator.is_some() { TRIAL_TOKENS } else { u32::MAX };
+        self.run_steps(rows, self.most_steps().min(most))
     }
 
     /// Returns whether the values of prepared records are the model's inputs as they are.
@@ -336,7 +368,8 @@ impl Model {
 
     /// `max_steps` bounds a declared loop; the trial uses fewer than a real run.
     fn run_steps(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
-        if !self.blueprint.one_by_one || rows.len() <= 1 || self.decoder.is_some() {
+        if !self.blueprint.one_by_one || rows.len() <= 1 || self.decoder.is_some() || self.generator.is_some()
+        {
             return self.run_batch(rows, max_steps);
         }
         let mut rows = rows.chunks(1);
@@ -349,42 +382,8 @@ impl Model {
         Ok(first)
     }
 
-    /// Decodes the text of each record.
-    fn write(&mut self, rows: &[PreparedRow], max_tokens: u32) -> Result<Option<RawOutputs>, BackendError> {
-        let (Some(greedy), Some(plan), Some(decoder)) =
-            (&mut self.decoder, &self.blueprint.sequence, &self.blueprint.manifest.decoder)
-        else {
-            return Ok(None);
-        };
-        let mut texts = Vec::with_capacity(rows.len());
-        let (mut cut_off, mut undecided) = (0, false);
-        for row in rows {
-            let Some(values) = row.values.first() else { continue };
-            let shape = match self.blueprint.input_rows.first() {
-                Some(row) if row.iter().product::<usize>() == values.len() => [&[1], row.as_slice()].concat(),
-                _ => vec![1, values.len()],
-            };
-            let failed = |error: crate::tensor::ShapeError| BackendError::Run {
-                backend: self.backend,
-                model: greedy.model.clone(),
-                reason: error.to_string(),
-            };
-            let record = Tensor::new(shape, values.clone()).map_err(failed)?;
-            let most = max_tokens.min(greedy::most_tokens(plan, decoder, values.len()));
-            let written = greedy.write(self.session.as_mut(), plan, decoder, &record, most)?;
-            cut_off += u64::from(!written.ended);
-            undecided |= written.undecided;
-            let text = plan.tokenizer.text(&written.tokens);
-            texts.push(match &decoder.alphabet {
-                Some(alphabet) => normalized(&text, alphabet),
-                None => text,
-            });
-        }
-        Ok(Some(RawOutputs { texts: Some(texts), cut_off, undecided, ..RawOutputs::default() }))
-    }
-
     fn run_batch(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
-        if let Some(written) = self.write(rows, max_steps)? {
+        if let Some(written) = self.texts(rows, max_steps)? {
             return Ok(written);
         }
         let mut inputs = self.inputs(rows)?;
@@ -436,7 +435,7 @@ impl Model {
             })
             .collect::<Result<Vec<_>, _>>()?;
         self.check_heads(&tensors, &beside)?;
-        Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, origins, others: Vec::new() })
+        Ok(RawOutputs { tensors, texts, cut_off, undecided, after, beside, origins, ..RawOutputs::default() })
     }
 
     /// Makes one vector of the places of each record, if the first step of the output says so. `inputs`: those of the file.

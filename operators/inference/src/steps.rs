@@ -11,7 +11,7 @@ use crate::tensor::TensorData;
 use half::f16;
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Preprocess, TokenValues};
+use tidemill_spec::manifest::{Dimension, Generate, InputType, ModelInput, PROMPT, Preprocess, TokenValues};
 use tidemill_spec::types::ElementType;
 
 pub use crate::cell::Cell;
@@ -61,6 +61,14 @@ struct TokenSteps {
     length: Option<usize>,
     most: usize,
     special: bool,
+    /// Set if the text is the prompt of a model that generates.
+    prompt: Option<Prompt>,
+}
+
+/// What is around a prompt, which is never cut.
+struct Prompt {
+    before: String,
+    after: String,
 }
 
 impl InputSteps {
@@ -148,6 +156,29 @@ impl InputSteps {
     /// Makes [`InputSteps::append`] return the parts of texts.
     pub(crate) fn keep_text(&mut self) {
         self.keeps_text = true;
+    }
+
+    /// Returns the steps for the prompt of a model that generates: with the text of its template around it, and refused if it
+    /// is too long or has no tokens. Other inputs stay.
+    #[must_use]
+    pub(crate) fn for_prompt(mut self, generate: &Generate) -> Self {
+        if let InputKind::Tokens(steps) = &mut self.kind {
+            if let Some(context) = &generate.max_context {
+                steps.most = steps.most.min(context.value.saturating_sub(1) as usize);
+            }
+            let template = generate.template.as_ref().map_or(PROMPT, |template| template.as_str());
+            let (before, after) = template.split_once(PROMPT).unwrap_or((template, ""));
+            steps.prompt = Some(Prompt { before: before.to_owned(), after: after.to_owned() });
+        }
+        self
+    }
+
+    /// The tokenizer of a text, after [`InputSteps::open`].
+    pub(crate) fn tokenizer(&self) -> Option<&Tokenizer> {
+        match &self.kind {
+            InputKind::Tokens(steps) => steps.tokenizer.as_ref(),
+            _ => None,
+        }
     }
 
     /// Number of columns that the input reads.
@@ -255,7 +286,21 @@ impl TokenSteps {
         let Some(tokenizer) = &self.tokenizer else {
             return Err(Rejected::new("model_failed", "the tokenizer was not read"));
         };
-        let tokens = tokenizer.encode(text, self.special, self.most, self.length)?;
+        let tokens = match &self.prompt {
+            None => tokenizer.encode(text, self.special, self.most, self.length)?,
+            Some(Prompt { before, after }) => {
+                let text = format!("{before}{text}{after}");
+                let tokens = tokenizer.encode(&text, self.special, self.most + 1, None)?;
+                if tokens.ids.len() > self.most {
+                    let detail = format!("the prompt has more than {} tokens", self.most);
+                    return Err(Rejected::new("prompt_too_long", detail));
+                }
+                if tokens.ids.is_empty() {
+                    return Err(Rejected::new("prompt_empty", "the prompt has no tokens"));
+                }
+                tokens
+            }
+        };
         let given = match self.give {
             TokenValues::Ids => &tokens.ids,
             TokenValues::Mask => &tokens.mask,
@@ -425,6 +470,7 @@ fn text_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsErr
                 length: length.map(|length| length as usize),
                 most: *most as usize,
                 special: *special,
+                prompt: None,
             })))
         }
         other => wrong(format!("the steps of a text are characters or tokenize, found {}", step_name(other))),

@@ -45,8 +45,8 @@ impl Report {
 
 /// Checks a manifest, its model file, and a trial run on each backend that the manifest allows, and compares the backends'
 /// outputs for generated inputs. The values of an output may differ by a thousandth of the largest of them, or of 1 if that
-/// is more (by a tenth in an 8-bit model); integers may not. Texts of a loop or decoder are not compared, because one close
-/// decision changes the rest. `directory`: where the search for libraries starts.
+/// is more (by a tenth in an 8-bit model); integers may not. Texts of a loop, decoder or generation are not compared, because
+/// one close decision changes the rest; of a generation, the scores of the first new token are. `directory`: where the search for libraries starts.
 ///
 /// # Errors
 /// Every disagreement between manifest and file. Results of backends are in the report.
@@ -94,7 +94,7 @@ fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
         let inputs =
             format!("random inputs: floats from {least} to {most}, integers from 0 to {}", integers - 1);
         let rows = [made_up(&first.zeros(), seed, least, most, integers)];
-        let (a, b) = (first.run(&rows), second.run(&rows));
+        let (a, b) = (first.run_trial(&rows), second.run_trial(&rows));
         let (a, b) = match (a, b) {
             (Ok(a), Ok(b)) => (a, b),
             // The model has no row for these integers, so no backend can be compared.
@@ -111,8 +111,11 @@ fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
 
 /// Returns the first output that differs by more than allowed: its name, the difference, and the limit.
 fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Option<(String, f64, f64)> {
-    let outputs = &model.blueprint().manifest.outputs;
-    outputs.iter().zip(a.tensors.iter().zip(&b.tensors)).find_map(|(output, (a, b))| {
+    let manifest = &model.blueprint().manifest;
+    let outputs = manifest.outputs.iter().map(|output| &output.name).zip(a.tensors.iter().zip(&b.tensors));
+    let scores = manifest.generate.iter().map(|generate| &generate.logits);
+    let scores = scores.zip(a.first_scores.iter().zip(&b.first_scores));
+    outputs.chain(scores).find_map(|(output, (a, b))| {
         let whole = !a.data().element().is_float();
         let (a, b) = (a.data().to_f64(), b.data().to_f64());
         let largest =
@@ -127,7 +130,7 @@ fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Op
             .zip(&b)
             .map(far)
             .fold(0f64, |most, far| if far > most || far.is_nan() { far } else { most });
-        (most.is_nan() || most > tolerance).then(|| (output.name.to_string(), most, tolerance))
+        (most.is_nan() || most > tolerance).then(|| (output.to_string(), most, tolerance))
     })
 }
 

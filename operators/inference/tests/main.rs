@@ -4,6 +4,7 @@ mod advice;
 mod another_backend;
 mod backends_agree;
 mod element_types;
+mod generation;
 mod known_faults;
 mod labelled_texts;
 mod line_reader;

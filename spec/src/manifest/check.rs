@@ -69,6 +69,7 @@ impl Manifest {
             self.outputs.iter().for_each(|output| steps::check_output(output, &mut found));
             self.check_decoder(&mut found);
             self.check_texts(&mut found);
+            self.check_generate(&mut found);
         }
         self.check_loop(&mut found);
         self.check_metric(&mut found);
@@ -156,9 +157,9 @@ impl Manifest {
         found
     }
 
-    /// Whether a loop or decoder outputs a text.
+    /// Whether a loop, decoder or generation outputs a text.
     fn gives_text(&self) -> bool {
-        self.repeat.is_some() || self.decoder.is_some()
+        self.repeat.is_some() || self.decoder.is_some() || self.generate.is_some()
     }
 
     fn check_names(&self, found: &mut Diagnostics) {
@@ -181,6 +182,8 @@ impl Manifest {
         }
         let constants = self.constants.iter().map(|constant| &constant.name);
         let constants = constants.chain(self.states.iter().map(|state| &state.input));
+        let filled = self.generate.iter().flat_map(|generate| [&generate.mask, &generate.positions]);
+        let constants = constants.chain(filled.flatten());
         unique("input", self.inputs.iter().map(|input| &input.name).chain(constants), found);
         unique("state", self.states.iter().map(|state| &state.output), found);
         for state in self.states.iter().filter(|state| state.shape.contains(&Dimension::Any)) {
@@ -189,18 +192,20 @@ impl Manifest {
             found.push(Diagnostic::error("E0502", message).at(state.shape.span.clone()).with_help(help));
         }
         if let Some(state) = self.states.first()
-            && (self.repeat.is_some() || self.decoder.is_some())
+            && self.gives_text()
         {
-            let message = "a model with a loop or decoder keeps nothing from record to record";
+            let message = "a model with a loop, decoder or generation keeps nothing from record to record";
             let help = "remove `states`, or list them under `loop`";
             found.push(Diagnostic::error("E0507", message).at(state.input.span.clone()).with_help(help));
         }
         let collected = self.repeat.iter().map(|repeat| &repeat.collect.column);
         let collected = collected.chain(self.decoder.iter().map(|decoder| &decoder.column));
+        let collected = collected.chain(self.generate.iter().map(|generate| &generate.column));
         unique("output column", self.outputs.iter().map(|output| &output.column).chain(collected), found);
         let columns = self.inputs.iter().map(|input| &input.column).filter(|column| !column.is_empty());
         let columns = columns.chain(self.outputs.iter().map(|output| &output.column));
         let columns = columns.chain(self.decoder.iter().map(|decoder| &decoder.column));
+        let columns = columns.chain(self.generate.iter().map(|generate| &generate.column));
         for column in columns.take(ENOUGH) {
             if column.is_empty() || column.starts_with('_') {
                 found.push(

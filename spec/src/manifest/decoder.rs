@@ -36,13 +36,13 @@
 //! assert_eq!(manifest.decoder.map(|decoder| decoder.end), Some(2));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
-use super::{Dimension, InputType, LoopFeed, Manifest, ModelInput, Preprocess};
+use super::{Dimension, InputType, LoopFeed, Manifest, ModelInput, Preprocess, Sampling};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::span::Located;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A decoder; `file` of the manifest is then the encoder. It repeatedly takes the most likely token.
+/// A decoder; `file` of the manifest is then the encoder. It writes token by token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Decoder {
@@ -69,6 +69,12 @@ pub struct Decoder {
     /// Largest number of tokens for each second of sound, which bounds the text of a recogniser for noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<Located<f64>>,
+    /// Random choice of tokens. Default: the most likely token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
+    /// Divides the positive scores of tokens that occurred before, and multiplies the negative ones. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repetition_penalty: Option<Located<f64>>,
     /// Column of the operator's output stream that gets the text.
     pub column: Located<String>,
     /// Characters of the text: it becomes lower case, other characters are left out, and several blanks become one.
@@ -77,8 +83,9 @@ pub struct Decoder {
     pub alphabet: Option<String>,
 }
 
-/// A file with the text of each token: a length in one byte (or two: the low 7 bits with the highest bit set, then the
-/// rest), then the bytes, token after token. U+2581 stands for a blank.
+/// A file with the text of each token: a `tokenizer.json` of Hugging Face's tokenizers, or, under a name without `.json`,
+/// for each token a length in one byte (or two: the low 7 bits with the highest bit set, then the rest) and the bytes; there,
+/// U+2581 stands for a blank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tokenizer {
@@ -152,6 +159,7 @@ impl Manifest {
         for digest in [&decoder.sha256, &decoder.tokenizer.sha256] {
             super::check::digest(digest, found);
         }
+        Sampling::check(decoder.sampling.as_ref(), decoder.repetition_penalty.as_ref(), found);
         let mut wrong = |message: &str, span: &crate::span::Span, help: &str| {
             found.push(Diagnostic::error("E0509", message).at(span.clone()).with_help(help));
         };
@@ -218,6 +226,8 @@ mod tests {
         for (old, new, code) in [
             ("  max_tokens: 200", "  max_tokens: 0", "E0509"),
             ("  column: question", "  tokens_per_second: 0\n  column: question", "E0509"),
+            ("  column: question", "  sampling: {top_p: 0}\n  column: question", "E0509"),
+            ("  column: question", "  sampling: {seed: 7}\n  column: question", ""),
             ("  column: question", "  column: _question", "E0508"),
             ("  column: question", "  column: question\n  alphabet: ''", "E0509"),
             ("tokenizer: {file: t.bin, sha256: a", "tokenizer: {file: t.bin, sha256: g", "E0501"),

@@ -40,10 +40,42 @@ pub trait Session: Send {
     /// [`BackendError::Run`] if the inputs do not fit the model or a computation fails.
     fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, BackendError>;
 
+    /// Runs the model once in a loop, and keeps outputs as inputs of the next step. Tensors in `inputs` of which an earlier
+    /// step kept another need not be up to date, unless this step `is_first`. The result has the `outputs` alone.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    fn step(
+        &mut self,
+        inputs: &mut [Tensor],
+        outputs: &[usize],
+        feedback: &[Feedback],
+        is_first: bool,
+    ) -> Result<Vec<Tensor>, BackendError> {
+        let _ = is_first; // here nothing is kept beside the inputs
+        let wanted: Vec<usize> =
+            outputs.iter().copied().chain(feedback.iter().map(|feedback| feedback.output)).collect();
+        let mut results = self.run(inputs, &wanted)?;
+        let kept = results.split_off(outputs.len().min(results.len()));
+        for (feedback, tensor) in feedback.iter().zip(kept) {
+            inputs[feedback.input] = tensor;
+        }
+        Ok(results)
+    }
+
     /// Processor time so far of threads other than the caller of [`Session::run`], if there are any.
     fn processor_time_elsewhere(&self) -> Duration {
         Duration::ZERO
     }
+}
+
+/// An output that becomes an input of the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feedback {
+    /// Position of the output.
+    pub output: usize,
+    /// Position of the input.
+    pub input: usize,
 }
 
 /// Error of a backend.

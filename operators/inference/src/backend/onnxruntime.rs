@@ -2,7 +2,7 @@
 //!
 //! A process loads the library once, from the first folder that has a usable one.
 use super::library::{self, Found};
-use super::{Backend, BackendError, Registration, Session, model_name};
+use super::{Backend, BackendError, Feedback, Registration, Session, model_name};
 use crate::facts::{ModelFacts, PortElement};
 use crate::tensor::{Tensor, TensorData};
 use crate::zip_map;
@@ -13,6 +13,7 @@ use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{
     DynValue, PrimitiveTensorElementType, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType,
 };
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_spec::types::ElementType;
@@ -154,6 +155,7 @@ impl Backend for OnnxRuntime {
                 .collect(),
             inputs: names(&facts.inputs),
             outputs: names(&facts.outputs),
+            kept: HashMap::new(),
             name: model_name(&facts.path),
         }))
     }
@@ -201,6 +203,8 @@ struct OnnxRuntimeSession {
     /// Whether each of them is bool; those get integers, with 0 as false.
     truth: Vec<bool>,
     outputs: Vec<String>,
+    /// Values of inputs that the last step of a loop computed, by position.
+    kept: HashMap<usize, DynValue>,
     name: String,
 }
 
@@ -260,6 +264,32 @@ fn extracted<T: PrimitiveTensorElementType + Clone>(
 
 impl Session for OnnxRuntimeSession {
     fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, BackendError> {
+        self.kept.clear();
+        self.compute(inputs, outputs, &[])
+    }
+
+    /// Keeps the values of the library: the tensors of a cache are not copied.
+    fn step(
+        &mut self,
+        inputs: &mut [Tensor],
+        outputs: &[usize],
+        feedback: &[Feedback],
+        is_first: bool,
+    ) -> Result<Vec<Tensor>, BackendError> {
+        if is_first {
+            self.kept.clear();
+        }
+        self.compute(inputs, outputs, feedback)
+    }
+}
+
+impl OnnxRuntimeSession {
+    fn compute(
+        &mut self,
+        inputs: &[Tensor],
+        outputs: &[usize],
+        feedback: &[Feedback],
+    ) -> Result<Vec<Tensor>, BackendError> {
         let name = self.name.as_str();
         if inputs.len() != self.inputs.len() {
             return Err(failed(name, format!("{} inputs given, it has {}", inputs.len(), self.inputs.len())));
@@ -269,21 +299,33 @@ impl Session for OnnxRuntimeSession {
             .iter()
             .zip(inputs)
             .zip(&self.truth)
-            .map(|((port, tensor), truth)| {
-                Ok((port.as_str(), value(tensor, *truth).map_err(|error| failed(name, error))?))
+            .enumerate()
+            .map(|(at, ((port, tensor), truth))| {
+                let value = match self.kept.get(&at) {
+                    Some(kept) => kept.into(),
+                    None => value(tensor, *truth).map_err(|error| failed(name, error))?,
+                };
+                Ok((port.as_str(), value))
             })
             .collect::<Result<Vec<_>, BackendError>>()?;
-        let results = self.session.run(values).map_err(|error| failed(name, error))?;
-        outputs
+        let mut results = self.session.run(values).map_err(|error| failed(name, error))?;
+        let port =
+            |at: usize| self.outputs.get(at).ok_or_else(|| failed(name, format!("it has no output {at}")));
+        let found = outputs
             .iter()
-            .map(|i| {
-                let port =
-                    self.outputs.get(*i).ok_or_else(|| failed(name, format!("it has no output {i}")))?;
+            .map(|at| {
+                let port = port(*at)?;
                 let value =
                     results.get(port).ok_or_else(|| failed(name, format!("it returned no {port}")))?;
                 tensor(value).map_err(|reason| failed(name, reason))
             })
-            .collect()
+            .collect::<Result<_, _>>()?;
+        for Feedback { output, input } in feedback {
+            let port = port(*output)?;
+            let value = results.remove(port).ok_or_else(|| failed(name, format!("it returned no {port}")))?;
+            self.kept.insert(*input, value);
+        }
+        Ok(found)
     }
 }
 

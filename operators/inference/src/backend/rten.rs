@@ -219,6 +219,17 @@ impl RtenSession {
     }
 }
 
+/// Returns the range up to the next power of two.
+fn with_room(least: i64, most: i64) -> (i64, i64) {
+    let room = |value: i64| {
+        value.unsigned_abs().checked_next_power_of_two().and_then(|room| i64::try_from(room).ok())
+    };
+    (
+        if least < 0 { room(least).map_or(least, |room| -room) } else { least },
+        if most > 0 { room(most).unwrap_or(most) } else { most },
+    )
+}
+
 impl RtenSession {
     /// Refuses integers for which the model may compute others that do not fit into 32 bits.
     fn prove(&mut self, inputs: &[Tensor]) -> Result<(), BackendError> {
@@ -245,7 +256,12 @@ impl RtenSession {
             *range = (range.0.min(*least), range.1.max(*most));
         }
         if all != self.proven {
-            if ranges::overflow(&self.graph, &all).is_none() {
+            // Positions and numbers of tokens grow from run to run: a range with some room is proven once for many.
+            let mut roomy = all.clone();
+            roomy.values_mut().for_each(|(least, most)| (*least, *most) = with_room(*least, *most));
+            if ranges::overflow(&self.graph, &roomy).is_none() {
+                self.proven = roomy;
+            } else if ranges::overflow(&self.graph, &all).is_none() {
                 self.proven = all;
             } else if let Some(why) = ranges::overflow(&self.graph, &now) {
                 return Err(self.failed(format!("with these integers as inputs, {why}")));
@@ -317,5 +333,18 @@ impl Session for RtenSession {
 
     fn processor_time_elsewhere(&self) -> Duration {
         self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_room_up_to_the_next_power_of_two() {
+        assert_eq!(with_room(0, 5), (0, 8));
+        assert_eq!(with_room(-3, 0), (-4, 0));
+        assert_eq!(with_room(7, 8), (7, 8));
+        assert_eq!(with_room(i64::MIN, i64::MAX), (i64::MIN, i64::MAX));
     }
 }

@@ -155,7 +155,9 @@ impl<'a> Comparison<'a> {
             self.port(Role::Input, &state.input, &state.input.span);
         }
         let mut inputs = Vec::new();
-        for port in &self.facts.inputs {
+        let filled =
+            |port: &&Port| !manifest.generate.as_ref().is_some_and(|generate| generate.fills(&port.name));
+        for port in self.facts.inputs.iter().filter(filled) {
             let column = manifest.inputs.iter().position(|i| i.name == port.name.as_str()).map(Feed::Column);
             let looped = manifest.repeat.as_ref().and_then(|l| {
                 let state = l.states.iter().position(|s| s.input == port.name.as_str()).map(Feed::State);

@@ -23,7 +23,11 @@ pub(super) fn error(manifest: &Manifest, facts: &ModelFacts, port: &Port) -> Mod
         );
         (advice, list)
     } else {
-        let places = if manifest.repeat.is_some() { "`inputs` or to `loop`" } else { "`inputs`" };
+        let places = match (&manifest.repeat, &manifest.generate) {
+            (Some(_), _) => "`inputs` or to `loop`",
+            (_, Some(_)) => "`inputs`, or to `mask`, `positions` or `cache` of `generate`,",
+            _ => "`inputs`",
+        };
         let advice = format!(
             "add it to {places} in the manifest; `tidemill models inspect FILE --manifest` writes the lines"
         );

@@ -219,6 +219,11 @@ impl Tokenizer {
         self.shared.added(special)
     }
 
+    /// Number of tokens, with the special ones.
+    pub fn vocabulary(&self) -> usize {
+        self.shared.inner.get_vocab_size(true)
+    }
+
     /// Number of the token of this text, such as `</s>`.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.shared.inner.token_to_id(token)

@@ -1,12 +1,24 @@
 //! The tensors passed between an encoder and its decoder, checked before anything runs.
-use super::tokenizer::Tokenizer;
+use super::ports::Ports;
+use super::token_loop::{CacheTensor, Source, StepInput, TokenLoop};
+use super::tokenizer::{Tokenizer, Vocabulary};
 use crate::error::{ModelError, Role};
-use crate::facts::{self, Dimension, ModelFacts, Port, PortElement};
+use crate::facts::{self, ModelFacts};
+use crate::preprocess::tokens;
 use std::path::{Path, PathBuf};
 use tidemill_spec::digest::sha256;
-use tidemill_spec::manifest::{Cache, Decoder, Manifest, Preprocess};
-use tidemill_spec::span::{Located, Span};
+use tidemill_spec::manifest::{Decoder, Manifest, Preprocess};
+use tidemill_spec::span::Located;
 use tidemill_spec::types::ElementType;
+
+/// Section of the manifest.
+const SECTION: &str = "decoder";
+/// Fixed tensors of the decoder.
+const ENCODED: usize = 0;
+const MASK: usize = 1;
+
+/// Advice for an input that nothing feeds.
+const ADVICE: &str = "name it under `decoder`: `encoded`, `mask`, `feed` and `cache` feed its inputs";
 
 /// Source of the values of one input of the encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,44 +29,16 @@ pub(crate) enum EncoderFeed {
     Mask,
 }
 
-/// Source of the values of one input of the decoder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum DecoderFeed {
-    /// The previous token.
-    Token,
-    /// The encoder's output.
-    Encoded,
-    /// A 1 for each value of the record.
-    Mask,
-    /// 0 with the first token, 1 after it.
-    Flag,
-    /// Tensor `i` of the cache.
-    Cache(usize),
-}
-
-/// One tensor of the cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CacheTensor {
-    /// Position among the decoder's outputs.
-    pub(crate) output: usize,
-    /// Shape before the first token, with no elements.
-    pub(crate) empty: Vec<usize>,
-    /// Whether it is constant after the first token.
-    pub(crate) fixed: bool,
-}
-
 /// A matching encoder and decoder.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) decoder: ModelFacts,
-    pub(crate) tokenizer: Tokenizer,
+    pub(crate) vocabulary: Vocabulary,
     pub(crate) encoder_feeds: Vec<EncoderFeed>,
     /// Position of the decoder's input among the encoder's outputs.
     pub(crate) encoded: usize,
-    pub(crate) decoder_feeds: Vec<DecoderFeed>,
-    /// Position among the decoder's outputs of the token scores.
-    pub(crate) scores: usize,
-    pub(crate) cache: Vec<CacheTensor>,
+    /// Fixed tensors: the encoder's output, and a 1 for each value of the record.
+    pub(crate) decoding: TokenLoop,
     /// Samples per second of the record.
     pub(crate) sample_rate: u32,
     /// Whether the values of a record are its samples, and not a spectrum or a fixed-length cut.
@@ -81,9 +65,9 @@ pub(crate) fn check(
     if facts.sha256 != decoder.sha256.value {
         return Err(vec![changed(path, &decoder.sha256, facts.sha256)]);
     }
-    let tokenizer = tokenizer(decoder, folder).map_err(|error| vec![error])?;
-    let mut comparison = Comparison { errors: Vec::new() };
-    let plan = comparison.plan(manifest, decoder, encoder, facts, tokenizer);
+    let vocabulary = vocabulary(decoder, folder).map_err(|error| vec![error])?;
+    let mut comparison = Ports::new(SECTION);
+    let plan = comparison.plan(manifest, decoder, encoder, facts, vocabulary);
     match plan {
         Some(plan) if comparison.errors.is_empty() => Ok(plan),
         _ => Err(comparison.errors),
@@ -94,59 +78,35 @@ fn changed(path: PathBuf, expected: &Located<String>, found: String) -> ModelErr
     ModelError::Checksum { path, expected: expected.value.clone(), found, span: expected.span.clone() }
 }
 
-fn tokenizer(decoder: &Decoder, folder: &Path) -> Result<Tokenizer, ModelError> {
+fn vocabulary(decoder: &Decoder, folder: &Path) -> Result<Vocabulary, ModelError> {
     let path = folder.join(&decoder.tokenizer.file.value);
-    let wrong = |message: String| ModelError::Decoder { message, span: decoder.tokenizer.file.span.clone() };
+    let wrong = |message: String| ModelError::Decoder {
+        section: SECTION,
+        message,
+        span: decoder.tokenizer.file.span.clone(),
+    };
     let bytes =
         std::fs::read(&path).map_err(|error| wrong(format!("cannot read {}: {error}", path.display())))?;
     let found = sha256(&bytes);
     if found != decoder.tokenizer.sha256.value {
         return Err(changed(path, &decoder.tokenizer.sha256, found));
     }
-    Tokenizer::parse(&bytes).map_err(|error| wrong(format!("{}: {error}", path.display())))
+    if path.extension().is_some_and(|end| end == "json") {
+        let read = tokens::Tokenizer::read(&path);
+        return read.map(Vocabulary::Json).map_err(|error| wrong(format!("{error}; {}", error.fix())));
+    }
+    let read = Tokenizer::parse(&bytes).map_err(|error| wrong(format!("{}: {error}", path.display())));
+    read.map(Vocabulary::Listed)
 }
 
-struct Comparison {
-    errors: Vec<ModelError>,
-}
-
-impl Comparison {
-    fn wrong(&mut self, message: String, span: &Span) {
-        self.errors.push(ModelError::Decoder { message, span: span.clone() });
-    }
-
-    fn position(&mut self, ports: &[Port], role: Role, name: &Located<String>) -> Option<usize> {
-        let found = ports.iter().position(|port| port.name == name.value);
-        if found.is_none() {
-            let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-            self.errors.push(ModelError::NoPort {
-                role,
-                name: name.value.clone(),
-                available: names.join(", "),
-                span: name.span.clone(),
-            });
-        }
-        found
-    }
-
-    /// An input that is fed must exist and have the element type that it is fed with.
-    fn input(&mut self, ports: &[Port], name: &Located<String>, elements: &[&str]) {
-        if let Some(at) = self.position(ports, Role::Input, name)
-            && !elements.contains(&ports[at].element.to_string().as_str())
-        {
-            let message =
-                format!("`{name}` gets {}, but is {}", elements.join(" or "), ports[at].type_text());
-            self.wrong(message, &name.span);
-        }
-    }
-
+impl Ports {
     fn plan(
         &mut self,
         manifest: &Manifest,
         decoder: &Decoder,
         encoder: &ModelFacts,
         facts: ModelFacts,
-        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
     ) -> Option<Plan> {
         self.input(&facts.inputs, &decoder.encoded.input, &["float32"]);
         self.input(&facts.inputs, &decoder.feed.input, &["int64"]);
@@ -160,10 +120,10 @@ impl Comparison {
         let encoded = self.position(&encoder.outputs, Role::Output, &decoder.encoded.output);
         let scores = self.position(&facts.outputs, Role::Output, &decoder.feed.output);
         let encoder_feeds = self.encoder_feeds(manifest, decoder, encoder);
-        let (decoder_feeds, cache) = self.decoder_feeds(decoder, &facts);
+        let (inputs, cache) = self.decoder_inputs(decoder, &facts);
         for (what, token) in [("start", decoder.feed.start), ("end", decoder.end)] {
-            if token as usize >= tokenizer.len() {
-                let message = format!("the {what} token {token} is not among {} tokens", tokenizer.len());
+            if token as usize >= vocabulary.len() {
+                let message = format!("the {what} token {token} is not among {} tokens", vocabulary.len());
                 self.wrong(message, &decoder.tokenizer.file.span);
             }
         }
@@ -182,21 +142,12 @@ impl Comparison {
         Some(Plan {
             reads_samples,
             decoder: facts,
-            tokenizer,
+            vocabulary,
             encoder_feeds,
             encoded: encoded?,
-            decoder_feeds,
-            scores: scores?,
-            cache,
+            decoding: TokenLoop { inputs, scores: scores?, cache },
             sample_rate: rate?,
         })
-    }
-
-    fn not_fed(&mut self, port: &Port, span: &Span) {
-        let (name, found, span) = (port.name.clone(), port.type_text(), span.clone());
-        let advice =
-            "name it under `decoder`: `encoded`, `mask`, `feed` and `cache` feed its inputs".to_owned();
-        self.errors.push(ModelError::NotFed { name, found, advice, span });
     }
 
     fn encoder_feeds(
@@ -214,6 +165,7 @@ impl Comparison {
             } else {
                 self.not_fed(
                     port,
+                    ADVICE,
                     manifest.inputs.last().map_or(&manifest.file.span, |input| &input.name.span),
                 );
             }
@@ -221,69 +173,37 @@ impl Comparison {
         feeds
     }
 
-    fn decoder_feeds(
+    fn decoder_inputs(
         &mut self,
         decoder: &Decoder,
         facts: &ModelFacts,
-    ) -> (Vec<DecoderFeed>, Vec<CacheTensor>) {
+    ) -> (Vec<StepInput>, Vec<CacheTensor>) {
         let cache = &decoder.cache;
-        let (mut feeds, mut tensors) = (Vec::new(), Vec::new());
+        let (mut inputs, mut tensors) = (Vec::new(), Vec::new());
         for port in &facts.inputs {
             let is = |name: &Located<String>| name.value == port.name;
-            if is(&decoder.feed.input) {
-                feeds.push(DecoderFeed::Token);
+            let mut counts_records = true;
+            let source = if is(&decoder.feed.input) {
+                Source::Tokens
             } else if is(&decoder.encoded.input) {
-                feeds.push(DecoderFeed::Encoded);
+                Source::Fixed(ENCODED)
             } else if decoder.mask.as_ref().is_some_and(|mask| is(&mask.decoder)) {
-                feeds.push(DecoderFeed::Mask);
+                Source::Fixed(MASK)
             } else if cache.flag.as_ref().is_some_and(is) {
-                feeds.push(DecoderFeed::Flag);
+                counts_records = false;
+                Source::Flag
             } else if let Some(rest) = port.name.strip_prefix(&cache.inputs.value) {
-                feeds.push(DecoderFeed::Cache(tensors.len()));
                 tensors.extend(self.cache_tensor(cache, port, rest, facts));
+                Source::Cache(tensors.len().saturating_sub(1))
             } else {
-                self.not_fed(port, &decoder.file.span);
-            }
+                self.not_fed(port, ADVICE, &decoder.file.span);
+                continue;
+            };
+            inputs.push(StepInput { source, element: ElementType::Int64, counts_records });
         }
         if tensors.is_empty() {
-            let message = format!("no input of the decoder starts with `{}`", cache.inputs);
-            self.wrong(message, &cache.inputs.span);
+            self.no_cache(cache);
         }
-        (feeds, tensors)
-    }
-
-    fn cache_tensor(
-        &mut self,
-        cache: &Cache,
-        port: &Port,
-        rest: &str,
-        facts: &ModelFacts,
-    ) -> Option<CacheTensor> {
-        let name = format!("{}{rest}", cache.outputs);
-        let Some(output) = facts.outputs.iter().position(|output| output.name == name) else {
-            self.wrong(
-                format!("`{}` needs the output `{name}`, which the decoder does not have", port.name),
-                &cache.outputs.span,
-            );
-            return None;
-        };
-        let Some(shape) =
-            port.shape.as_ref().filter(|_| port.element == PortElement::Known(ElementType::Float32))
-        else {
-            self.wrong(
-                format!("`{}` is {}; a cache is float32 of a known rank", port.name, port.type_text()),
-                &cache.inputs.span,
-            );
-            return None;
-        };
-        let size = |(at, dimension): (usize, &Dimension)| match dimension {
-            Dimension::Fixed(size) => *size,
-            Dimension::Free(_) => usize::from(at == 0),
-        };
-        Some(CacheTensor {
-            output,
-            empty: shape.iter().enumerate().map(size).collect(),
-            fixed: cache.fixed.as_ref().is_some_and(|part| port.name.contains(part.as_str())),
-        })
+        (inputs, tensors)
     }
 }

@@ -1,4 +1,5 @@
 //! Conversion of tokens to text.
+use crate::preprocess::tokens;
 
 /// The file is not a list of token texts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +61,39 @@ impl Tokenizer {
             tokens.iter().filter_map(|token| self.tokens.get(*token)).filter(|text| !is_control(text));
         let bytes: Vec<u8> = texts.flatten().copied().collect();
         String::from_utf8_lossy(&bytes).replace('\u{2581}', " ").trim().to_owned()
+    }
+}
+
+/// The texts of the tokens of a decoder, by the kind of its file.
+#[derive(Debug, Clone)]
+pub(crate) enum Vocabulary {
+    /// A list of texts.
+    Listed(Tokenizer),
+    /// A `tokenizer.json`.
+    Json(tokens::Tokenizer),
+}
+
+impl Vocabulary {
+    /// Number of tokens.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Listed(tokenizer) => tokenizer.len(),
+            Self::Json(tokenizer) => tokenizer.vocabulary(),
+        }
+    }
+
+    /// Returns the text of tokens without special ones, trimmed, or the reason why there is none.
+    pub(crate) fn text(&self, tokens: &[u32]) -> Result<String, String> {
+        match self {
+            Self::Listed(tokenizer) => {
+                let tokens: Vec<usize> = tokens.iter().map(|token| *token as usize).collect();
+                Ok(tokenizer.text(&tokens))
+            }
+            Self::Json(tokenizer) => {
+                let text = tokenizer.decode(tokens).map_err(|rejected| rejected.to_string())?;
+                Ok(text.trim().to_owned())
+            }
+        }
     }
 }
 
