@@ -62,8 +62,11 @@ impl Setup {
     fn joined<'a>(&self, parts: impl Iterator<Item = &'a ArrayRef>) -> Result<ArrayRef, OperatorError> {
         // One array alone would be shared, with the batch that it is from.
         let empty = new_empty_array(self.fill.data_type());
-        let parts: Vec<&dyn Array> = parts.map(AsRef::as_ref).chain([empty.as_ref()]).collect();
-        concat(&parts).map_err(broken)
+        let mut all: Vec<&dyn Array> = vec![empty.as_ref()];
+        for part in parts {
+            all.push(part.as_ref());
+        }
+        concat(&all).map_err(broken)
     }
 }
 
