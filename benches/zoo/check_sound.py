@@ -48,6 +48,14 @@ def silero(name):
         d.add([r['start'] for r in records], (np.arange(len(expected)) * 512 - 64) / 16000)
     return d.result(1e-3)
 
+def old_silero(name):
+    """Chunks of 640 samples, as vad.py of openwakeword cuts them; it divides by 32767 instead of 32768."""
+    session = R.session(f'{Z}/models/{name}/silero_vad.onnx'); _, process = R.MODELS[name][0](session)
+    d = Differences(); found = lines(name, ('', '-2'))
+    for path in sounds('speech') + sounds('mixtures'):
+        d.add([r['speech'] for r in found.get(key(path), [])], process(path[len(Z) + len('/inputs/'):])[0]['probabilities'])
+    return d.result(1e-3)
+
 def wake(name, rows):
     """openwakeword.Model.predict, one chunk of 80 ms after the other, as on a microphone. It starts with random embeddings and one
     shorter chunk; from there on, after 10 chunks and `rows` embeddings, both must agree."""
@@ -92,7 +100,7 @@ def pitch(name):
     results = [(k, *v.result(.001)) for k, v in d.items()]
     return all(r[1] for r in results), '; '.join(f'{k}: {t}' for k, _, t in results)
 
-CHECKS = {'silero-vad': silero, 'basic-pitch': pitch}
+CHECKS = {'basic-pitch': pitch, 'oww-silero-vad': old_silero, **{f'silero-vad{v}': silero for v in ('', '-op15', '-half', '-ifless', '-openvino')}}
 for word, rows in (('hey-jarvis', 16), ('alexa', 16), ('hey-mycroft', 16), ('hey-rhasspy', 16), ('weather', 22), ('timer', 34)):
     CHECKS[f'oww-{word}'] = lambda name, rows=rows: wake(name, rows)
 
