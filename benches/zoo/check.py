@@ -160,16 +160,6 @@ def det(n):
             if t and iou(t[0], bx) > .5: hit += 1; io.append(iou(t[0], bx)); sc.append(abs(t[1] - s))
     return False, f'{hit} of {tot} lines found ({mine} boxes given), IoU of the upright boxes mean {np.mean(io or [0]):.3f}, least {min(io or [0]):.2f}; scores differ by up to {max(sc or [9]):.2g}'
 for n in ('ppocr-v4-det', 'ppocr-v6-small-det'): CHECK[n] = det
-def sliced(n, step, exp=None):
-    L = {}; E = EXP(n); w = 0.; k = 0
-    for l in lines(n) + lines(n, '-2'): L[l['key'].replace('mixtures__0', '0').replace('speech__', ''), round(l['start'] / step)] = l['speech']
-    bad = []
-    for e in E:
-        name = e['input'].rsplit('/', 1)[1][:-4]; P = e['result']['probabilities']
-        got = [L.get((name, i)) for i in range(len(P))]
-        if None in got: bad.append(f"{e['input']}: {got.count(None)} of {len(P)} missing"); continue
-        k += len(P); w = max(w, np.abs(np.array(got) - P).max())
-    return not bad and w <= .01, f'from WAV with `slices`: {k} chunks, largest difference {w:.2g}' + ('; ' + '; '.join(bad) if bad else '')
 def check(n):
     try: return CHECK[n](n)
     except Exception as e: return False, f'{type(e).__name__}: {str(e)[:300]}'

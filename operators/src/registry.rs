@@ -90,6 +90,7 @@ impl Registry {
         registry.register_operator(crate::vision::track::Track);
         registry.register_operator(crate::vision::associate::Associate);
         registry.register_operator(crate::sounds::slices::Slices);
+        registry.register_operator(crate::relational::stack::Stack);
         registry.register_sink(crate::sinks::jsonl::Jsonl);
         registry.register_sink(crate::sinks::csv::Csv);
         registry.register_sink(crate::sinks::parquet::Parquet);
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_summary_and_a_schema_without_unknown_keys() {
         let kinds = Registry::builtin().kinds();
-        assert_eq!(kinds.len(), 25);
+        assert_eq!(kinds.len(), 26);
         for kind in kinds {
             assert!(kind.summary.ends_with('.'), "{}", kind.kind);
             let schema = kind.options.as_value();

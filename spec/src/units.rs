@@ -5,11 +5,12 @@
 //! shortest exact form; parsing it gives an equal value.
 //!
 //! ```
-//! use tidemill_spec::units::{Bytes, Rate, TimeSpan};
+//! use tidemill_spec::units::{Bytes, Rate, SoundLength, TimeSpan};
 //! assert_eq!("0.25s".parse(), Ok(TimeSpan(250_000_000)));
 //! assert_eq!(TimeSpan(250_000_000).to_string(), "250ms");
 //! assert_eq!("30fps".parse(), Ok(Rate(30.0)));
 //! assert_eq!("64MiB".parse(), Ok(Bytes(64 << 20)));
+//! assert_eq!("512 samples".parse(), Ok(SoundLength::Samples(512)));
 //! let error = "40".parse::<Rate>().unwrap_err();
 //! assert_eq!(error.to_string(), "`40` has no unit");
 //! assert_eq!(error.help, "write `40/s`");
@@ -29,6 +30,15 @@ pub struct Bytes(pub u64);
 /// A length of time in nanoseconds. Written `250ms`, `10s`, `1.5min`, `20us`, `0s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TimeSpan(pub u64);
+
+/// A length of sound: a time, or a number of samples. Written `80ms`, `1280 samples`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SoundLength {
+    /// This long, at any rate.
+    Time(TimeSpan),
+    /// So many samples.
+    Samples(u64),
+}
 
 /// Events per second. Written `40/s`, `30fps`, `1200/min`, `10/h`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]

@@ -9,7 +9,7 @@ use tidemill_spec::plan::{Freshness, LatencyBasis, Plan, Predicted, PredictedVal
 use tidemill_spec::profile::Profile;
 use tidemill_spec::span::{Located, SourceFile};
 use tidemill_spec::units::{
-    Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice,
+    Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, SoundLength, TimeSpan, TransferPrice,
 };
 use tidemill_spec::value::{Entry, Node, Text, Value};
 use tidemill_spec::workflow::{CutBuffer, CutDegrade, CutStop, Input, WhenCut, Workflow};
@@ -95,6 +95,9 @@ proptest! {
         prop_assert_eq!(Bytes(n).to_string().parse(), Ok(Bytes(n)));
         prop_assert_eq!(TimeSpan(n).to_string().parse(), Ok(TimeSpan(n)));
         prop_assert_eq!(Bandwidth(n).to_string().parse(), Ok(Bandwidth(n)));
+        for length in [SoundLength::Samples(n), SoundLength::Time(TimeSpan(n))] {
+            prop_assert_eq!(length.to_string().parse(), Ok(length));
+        }
         prop_assert_eq!(Rate(x).to_string().parse(), Ok(Rate(x)));
         prop_assert_eq!(HourlyPrice(x).to_string().parse(), Ok(HourlyPrice(x)));
         prop_assert_eq!(Percentile(percentile).to_string().parse(), Ok(Percentile(percentile)));
@@ -113,6 +116,7 @@ proptest! {
             text.parse::<Bytes>().err(), text.parse::<TimeSpan>().err(), text.parse::<Bandwidth>().err(),
             text.parse::<Rate>().err(), text.parse::<Percent>().err(), text.parse::<Percentile>().err(),
             text.parse::<HourlyPrice>().err(), text.parse::<TransferPrice>().err(),
+            text.parse::<SoundLength>().err(),
         ];
         for refusal in refusals.into_iter().flatten() {
             prop_assert!(!refusal.help.is_empty());

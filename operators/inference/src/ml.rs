@@ -24,7 +24,7 @@
 mod columns;
 mod stateful;
 
-use self::columns::{CellReader, array};
+use self::columns::{CellReader, array, is_alike};
 use self::stateful::{StateOptions, StatefulMl, rules};
 use crate::blueprint::{Blueprint, ReadColumn, Wanted};
 use crate::choice;
@@ -310,7 +310,7 @@ fn output_type(
         let found = match &column.wanted {
             Wanted::Exactly(expected) => {
                 port.column(context.id, 0, &column.name, &format!("{expected} {of}"), |found| {
-                    found == expected
+                    is_alike(found, expected)
                 })
             }
             Wanted::Feature(feature) => {

@@ -12,6 +12,7 @@ use half::f16;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_spec::manifest::{Dimension, Generate, InputType, ModelInput, PROMPT, Preprocess, TokenValues};
+use tidemill_spec::span::Located;
 use tidemill_spec::types::ElementType;
 
 pub use crate::cell::Cell;
@@ -47,9 +48,17 @@ enum InputKind {
     Characters(Characters),
     Tokens(Box<TokenSteps>),
     Text,
-    Tensor { transpose: Option<usize> },
+    Tensor(TensorSteps),
     Features(Features),
     Ends(Ends),
+}
+
+/// The conversion of a tensor.
+struct TensorSteps {
+    /// Columns of the last two dimensions, which are exchanged.
+    transpose: Option<usize>,
+    /// Factor, and what is added.
+    gain: Option<(f64, f64)>,
 }
 
 /// The conversion of a text to the numbers of its tokens.
@@ -92,9 +101,10 @@ impl InputSteps {
             InputType::Tensor => {
                 let column = column_shape(input, shape)?;
                 // By the number of steps: a square matrix has the same shape afterwards.
-                let is_exchanged = input.preprocess.len() % 2 == 1;
+                let exchanges = |step: &&Located<Preprocess>| matches!(step.value, Preprocess::Transpose {});
+                let is_exchanged = input.preprocess.iter().filter(exchanges).count() % 2 == 1;
                 let transpose = is_exchanged.then(|| column.last().copied().unwrap_or(1));
-                InputKind::Tensor { transpose }
+                InputKind::Tensor(TensorSteps { transpose, gain: gain(&input.preprocess) })
             }
             InputType::Features => {
                 none(input)?;
@@ -272,8 +282,12 @@ impl InputSteps {
                     return Ok(with_text(steps.parts(text)?));
                 }
             }
-            (InputKind::Tensor { transpose }, cell, values) => {
-                append_tensor(cell, &self.shape, *transpose, values)?;
+            (InputKind::Tensor(steps), cell, values) => {
+                let first = values.len();
+                append_tensor(cell, &self.shape, steps.transpose, values)?;
+                if let Some(gain) = steps.gain {
+                    amplify(values, first, gain);
+                }
             }
             _ => return Err(wrong_type()),
         }
@@ -346,6 +360,31 @@ fn feature<'a>(cell: &Cell<'a>) -> Option<FeatureCell<'a>> {
     })
 }
 
+/// Factor and addend of all gains together.
+fn gain(steps: &[Located<Preprocess>]) -> Option<(f64, f64)> {
+    let gains = steps.iter().filter_map(|step| match step.value {
+        Preprocess::Gain { factor, add } => Some((factor, add)),
+        _ => None,
+    });
+    gains.reduce(|(first, sum), (factor, add)| (first * factor, sum * factor + add))
+}
+
+/// Multiplies the values from this place on and adds to them.
+fn amplify(values: &mut TensorData, first: usize, (factor, add): (f64, f64)) {
+    let of = |value: f64| value * factor + add;
+    match values {
+        TensorData::Float32(values) => {
+            values[first..].iter_mut().for_each(|value| *value = of(f64::from(*value)) as f32);
+        }
+        TensorData::Float16(values) => {
+            values[first..].iter_mut().for_each(|value| *value = f16::from_f64(of(value.to_f64())));
+        }
+        TensorData::Float64(values) => values[first..].iter_mut().for_each(|value| *value = of(*value)),
+        // The checks of manifests allow no other.
+        _ => {}
+    }
+}
+
 fn append_tensor(
     cell: Cell<'_>,
     shape: &[usize],
@@ -375,8 +414,14 @@ fn append_tensor(
 pub fn column_shape(input: &ModelInput, row: &[usize]) -> Result<Vec<usize>, StepsError> {
     let mut shape = row.to_vec();
     for step in &input.preprocess {
-        if !matches!(step.value, Preprocess::Transpose {}) {
-            return wrong(format!("the only step of a tensor is transpose, found {}", step_name(step)));
+        match step.value {
+            Preprocess::Transpose {} => {}
+            Preprocess::Gain { .. } if input.dtype.is_float() => continue,
+            Preprocess::Gain { .. } => return wrong(format!("gain needs floats, found {}", input.dtype)),
+            _ => {
+                let found = step_name(step);
+                return wrong(format!("the steps of a tensor are gain and transpose, found {found}"));
+            }
         }
         let last = shape.len();
         if last < 2 {

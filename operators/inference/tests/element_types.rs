@@ -216,6 +216,35 @@ fn square_matrices_are_transposed_too() {
     }
 }
 
+/// A window of samples for a model that wants them one by one, with other numbers.
+#[test]
+fn tensors_get_a_gain_and_dimensions_of_1() {
+    let folder = folder(
+        &identity(&[3, 1]),
+        "inputs: [{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 3, 1], \
+         preprocess: [gain: {factor: 0.5, add: 2}, gain: {factor: 4}]}]\n\
+         outputs: [{name: y, column: y, type: tensor, dtype: float32, shape: [batch, 3, 1]}]\n",
+    );
+    let (column, values) = floats(vec![3], vec![1.0, -4.0, 0.0, 0.25, 2.0, 3.0]);
+    for (backend, given) in results(folder.path(), &column, &values, "") {
+        let given: &arrow_array::Float32Array = given.values().as_primitive();
+        assert_eq!(given.values(), &[10.0, 0.0, 8.0, 8.5, 12.0, 14.0], "{backend}");
+    }
+}
+
+#[test]
+fn whole_numbers_get_no_gain() {
+    let model = model(&[node("Identity", "x", "y", &[])], &port("x", UINT8, &[3]), &port("y", UINT8, &[3]));
+    let folder = folder(
+        &model,
+        "inputs: [{name: x, column: x, type: tensor, dtype: uint8, shape: [batch, 3], preprocess: [gain: {factor: 2}]}]\n\
+         outputs: [{name: y, column: y, type: tensor, dtype: uint8, shape: [batch, 3]}]\n",
+    );
+    let errors = Blueprint::read(&folder.path().join("m.yaml")).unwrap_err();
+    let text = ModelError::collect(errors).render(false);
+    assert!(text.contains("the output of `gain` is not uint8") && text.contains("m.yaml:9:"), "{text}");
+}
+
 #[test]
 fn an_infinite_score_is_the_largest() {
     let folder = folder(

@@ -1,4 +1,4 @@
-//! Operators on columns: `filter`, `map`, `join`, `lookup`, `window`, `late`, `distinct`.
+//! Operators on columns: `filter`, `map`, `join`, `lookup`, `window`, `late`, `distinct`, `stack`.
 mod aggregate;
 mod columnar;
 mod common_mistakes;
@@ -21,6 +21,8 @@ pub mod map;
 mod panes;
 mod session_state;
 pub(crate) mod snapshot;
+pub mod stack;
+mod stack_state;
 mod tensors;
 mod text_length;
 mod typing;

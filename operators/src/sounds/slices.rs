@@ -6,8 +6,9 @@
 //!   kind: slices
 //!   input: hall                 # chunks of microphones, or whole files
 //!   options:
-//!     length: 1280ms            # samples of a window
+//!     length: 1280ms            # of a window; or in samples, as in `512 samples`
 //!     every: 80ms               # from the start of one window to that of the next; default: `length`, without overlap
+//!     before: 64 samples        # silence before the start of a sound; default: none
 //!     sample_rate: 16000        # samples a second; default: 16000
 //!     key: microphone           # sounds with one value here continue one another; default: each is by itself
 //!     number: chunk             # counts the sounds of each key; default: their event times decide
@@ -17,9 +18,15 @@
 //! -1 to 1). Sounds are decoded here.
 //!
 //! Without `key` each sound is a sequence of its own, like those of `wav_directory`: `start` counts from its
-//! beginning, and its rest that fills no window is left out. A sound of another rate is converted. One that
-//! is shorter than a window gives nothing and is counted as a drop, `short`. One epoch gives windows of at
-//! most 32 MiB; those left follow in the next.
+//! beginning, and its rest that fills no window is left out. With `last: pad` the rest is in one more window,
+//! which silence fills. A sound of another rate is converted. One that
+//! is shorter than a window gives nothing and is counted as a drop, `short`, if it is not padded. One epoch
+//! gives windows of at most 32 MiB; those left follow in the next.
+//!
+//! `before` puts silence before the start of each sound, with `key` before the first one and after each gap; the
+//! windows start with it, so the first `start` is negative. For models that get each chunk with the samples
+//! before it, `length` is both together: `{length: 576 samples, every: 512 samples, before: 64 samples}`.
+//! `after` puts silence after the end.
 //!
 //! With `key` the sounds of each value follow one another by their event times, as those of `microphone` do,
 //! and windows run across their borders; `start` is in seconds since 1970. The time at which a sound begins
@@ -63,7 +70,7 @@ use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::kinds::OperatorFacts;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
-use tidemill_spec::units::TimeSpan;
+use tidemill_spec::units::{SoundLength, TimeSpan};
 
 /// Most samples of a window: a minute at 192 kHz, more than any model hears at once.
 const MOST_SAMPLES: u64 = 60 * 192_000;
@@ -76,12 +83,23 @@ pub struct Slices;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Length of a window, for instance `1280ms`; a whole number of samples.
-    length: Located<TimeSpan>,
-    /// From the start of one window to that of the next, for instance `80ms`; a whole number of samples.
-    /// Default: as `length`.
+    /// Length of a window, for instance `1280ms` or `512 samples`; a whole number of samples.
+    length: Located<SoundLength>,
+    /// From the start of one window to that of the next, for instance `80ms` or `1280 samples`; a whole number
+    /// of samples. Default: as `length`.
     #[serde(default)]
-    every: Option<Located<TimeSpan>>,
+    every: Option<Located<SoundLength>>,
+    /// Silence before the start of a sound, for instance `64 samples`, less than `length`; with `key` also after
+    /// a gap. Default: none.
+    #[serde(default)]
+    before: Option<Located<SoundLength>>,
+    /// Silence after the end of a sound, not with `key`. Default: none.
+    #[serde(default)]
+    after: Option<Located<SoundLength>>,
+    /// The rest of a sound that fills no window: left out, or in a window that silence fills, not with `key`.
+    /// Default: drop.
+    #[serde(default)]
+    last: Option<Located<Last>>,
     /// Samples a second. Default: 16000.
     #[serde(default = "rate")]
     sample_rate: Located<u32>,
@@ -98,6 +116,16 @@ pub struct Options {
     audio: Located<String>,
 }
 
+/// What becomes of the rest of a sound that fills no window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Last {
+    /// It is left out.
+    Drop,
+    /// It is in one more window, filled with silence.
+    Pad,
+}
+
 fn rate() -> Located<u32> {
     Located::new(16_000, tidemill_spec::span::Span::nowhere())
 }
@@ -106,37 +134,57 @@ fn audio() -> Located<String> {
     "audio".into()
 }
 
-/// Returns the samples of a time.
-fn samples(span: &Located<TimeSpan>, rate: u32, what: &str) -> Result<usize, Diagnostic> {
+/// Returns the samples of a length, at least 1.
+fn samples(span: &Located<SoundLength>, rate: u32, what: &str) -> Result<usize, Diagnostic> {
     const SECOND: u128 = 1_000_000_000;
-    let samples = u128::from(span.value.0) * u128::from(rate);
     let wrong = |message: String, help: String| {
         Err(Diagnostic::error("E0606", message).at(span.span.clone()).with_help(help))
     };
-    let whole = samples / SECOND;
-    if whole == 0 || !samples.is_multiple_of(SECOND) {
-        let near = whole.max(1) * SECOND / u128::from(rate.max(1));
-        let help = match (whole.max(1) * SECOND).is_multiple_of(u128::from(rate.max(1))) {
-            true => format!(
-                "write `{}`, {} samples, or another `sample_rate`",
-                TimeSpan(near as u64),
-                whole.max(1)
-            ),
-            false => "write a time that is a whole number of samples, such as `1s`, or another `sample_rate`"
-                .to_owned(),
-        };
-        return wrong(
-            format!("{what} of {} is not a whole number of samples at {rate} a second", span.value),
-            help,
-        );
-    }
+    let whole = match span.value {
+        SoundLength::Samples(0) => {
+            return wrong(format!("{what} without samples"), "write at least `1 sample`".to_owned());
+        }
+        SoundLength::Samples(count) => u128::from(count),
+        SoundLength::Time(time) => {
+            let samples = u128::from(time.0) * u128::from(rate);
+            let whole = samples / SECOND;
+            if whole == 0 || !samples.is_multiple_of(SECOND) {
+                let count = whole.max(1);
+                let near = count * SECOND / u128::from(rate.max(1));
+                let help = match (count * SECOND).is_multiple_of(u128::from(rate.max(1))) {
+                    true => format!(
+                        "write `{}` or `{count} samples`, or another `sample_rate`",
+                        TimeSpan(near as u64)
+                    ),
+                    false => {
+                        format!("write it in samples, such as `{count} samples`, or another `sample_rate`")
+                    }
+                };
+                return wrong(
+                    format!("{what} of {} is not a whole number of samples at {rate} a second", span.value),
+                    help,
+                );
+            }
+            whole
+        }
+    };
     if whole > u128::from(MOST_SAMPLES) {
         return wrong(
             format!("{what} of {} has {whole} samples; at most {MOST_SAMPLES} are possible", span.value),
-            "write a shorter time".to_owned(),
+            "write a shorter one".to_owned(),
         );
     }
     Ok(whole as usize)
+}
+
+/// Returns the samples of silence, which may be none.
+fn silence(span: Option<&Located<SoundLength>>, rate: u32) -> Result<usize, Diagnostic> {
+    match span {
+        Some(span) if !matches!(span.value, SoundLength::Samples(0) | SoundLength::Time(TimeSpan(0))) => {
+            samples(span, rate, "silence")
+        }
+        _ => Ok(0),
+    }
 }
 
 impl TypedOperatorKind for Slices {
@@ -171,14 +219,30 @@ impl TypedOperatorKind for Slices {
             );
             return Err(errors);
         }
-        let mut count = |span: &Located<TimeSpan>, what: &str| {
-            samples(span, rate, what).unwrap_or_else(|error| {
-                errors.push(error);
-                1
-            })
+        let mut count = |found: Result<usize, Diagnostic>| found.map_err(|error| errors.push(error)).ok();
+        let length = count(samples(&options.length, rate, "a window"));
+        let every = options.every.as_ref().map(|every| count(samples(every, rate, "a step")));
+        let before = count(silence(options.before.as_ref(), rate));
+        let after = count(silence(options.after.as_ref(), rate));
+        let ([Some(length), Some(before), Some(after)], Some(every)) =
+            ([length, before, after], every.unwrap_or(length))
+        else {
+            return Err(errors);
         };
-        let length = count(&options.length, "a window");
-        let every = options.every.as_ref().map_or(length, |every| count(every, "a step"));
+        if let Some(span) = options.before.as_ref().filter(|_| before >= length) {
+            let message = format!("silence of {span} before a sound fills windows of {}", options.length);
+            let help = "write less than `length`";
+            errors.push(Diagnostic::error("E0606", message).at(span.span.clone()).with_help(help));
+        }
+        let pads = options.last.as_ref().filter(|last| last.value == Last::Pad);
+        let at_end = pads.map(|last| (&last.span, "`last: pad`"));
+        let at_end = at_end.or_else(|| Some((&options.after.as_ref()?.span, "`after`")));
+        if let (Some(_), Some((span, what))) = (&options.key, at_end) {
+            let message =
+                format!("{what} is at the end of a sound, but with `key` the next sound continues it");
+            let help = "leave it out, or `key` if each sound is by itself";
+            errors.push(Diagnostic::error("E0606", message).at(span.clone()).with_help(help));
+        }
         let mut place = |name: &Located<String>, expected: &str, wanted: ColumnType| {
             port.column(context.id, 0, name, expected, |found| *found == wanted).map_or_else(
                 |error| {
@@ -218,6 +282,9 @@ impl TypedOperatorKind for Slices {
             rate,
             length,
             every,
+            before,
+            after,
+            pads: pads.is_some(),
             audio,
             key,
             number,

@@ -30,6 +30,11 @@ pub(super) struct Setup {
     /// Samples of a window, and from one to the next.
     pub(super) length: usize,
     pub(super) every: usize,
+    /// Samples of silence before the start of a sound and after its end.
+    pub(super) before: usize,
+    pub(super) after: usize,
+    /// Whether a window at the end of a sound is filled with silence.
+    pub(super) pads: bool,
     /// Payload positions.
     pub(super) audio: usize,
     pub(super) key: Option<usize>,
@@ -43,13 +48,20 @@ pub(super) struct Setup {
 const TIME: usize = 3;
 
 impl Setup {
-    /// Decodes a sound that is by itself.
+    /// Decodes a sound that is by itself, and adds the silence around it.
     fn whole(&self, bytes: &[u8]) -> Result<Vec<f32>, Rejected> {
         let (sound, rate) = decode_any(bytes, Longest { sample_rate: self.rate, seconds: None })?;
         let resampler = Resampler::new(rate, self.rate).ok_or_else(|| {
             Rejected::new("audio_sample_rate", format!("{rate} samples per second are not supported"))
         })?;
-        Ok(resampler.resample(&sound))
+        let sound = resampler.resample(&sound);
+        let mut samples = vec![0.0; self.before];
+        samples.extend(sound);
+        samples.resize(samples.len() + self.after, 0.0);
+        if let Some(padded) = self.padded(samples.len()) {
+            samples.resize(padded, 0.0);
+        }
+        Ok(samples)
     }
 
     /// Microseconds of samples.
@@ -57,7 +69,15 @@ impl Setup {
         (samples as f64 / f64::from(self.rate) * SECOND).round() as i64
     }
 
-    /// Windows of a sound of this length.
+    /// Length of a whole sound of this length with the silence that fills its last window; none if that is full.
+    fn padded(&self, samples: usize) -> Option<usize> {
+        let full = self.windows(samples);
+        let begin = full * self.every;
+        let covered = full.checked_sub(1).map_or(0, |last| last * self.every + self.length);
+        (self.pads && covered.max(begin) < samples).then(|| begin + self.length)
+    }
+
+    /// Full windows of a sound of this length.
     fn windows(&self, samples: usize) -> usize {
         samples.checked_sub(self.length).map_or(0, |rest| rest / self.every + 1)
     }
@@ -146,8 +166,9 @@ struct Heard {
 
 impl Heard {
     /// Forgets what was before a gap.
-    fn restart(&mut self, output: &mut Output) {
+    fn restart(&mut self, setup: &Setup, output: &mut Output) {
         self.samples.clear();
+        self.samples.resize(setup.before, 0.0);
         self.skip = 0;
         output.note_rows("gap", 1);
     }
@@ -179,7 +200,7 @@ impl Running {
         let begin = metadata.times.value(row);
         let end = begin.saturating_add(setup.time(chunk.len()));
         let heard = self.keys.entry(key).or_insert_with(|| Heard {
-            samples: Vec::new(),
+            samples: vec![0.0; setup.before],
             end: begin,
             number: None,
             skip: 0,
@@ -194,11 +215,11 @@ impl Running {
             (Some(last), Some(number)) if number <= last && off < -tolerance => true,
             // A number was left out, or the count began anew.
             (Some(_), Some(_)) => {
-                heard.restart(output);
+                heard.restart(setup, output);
                 false
             }
             _ if off > tolerance => {
-                heard.restart(output);
+                heard.restart(setup, output);
                 false
             }
             _ if off < -tolerance => {
@@ -265,8 +286,10 @@ impl Running {
         let mut windows = Windows::default();
         for index in first.next..end {
             let at = index * setup.every;
-            let start = at as f64 / f64::from(setup.rate);
-            let time = begin.saturating_add(setup.time(at + setup.length));
+            let start = (at as f64 - setup.before as f64) / f64::from(setup.rate);
+            // A window that ends before the sound does not come before it.
+            let length = (at + setup.length).saturating_sub(setup.before);
+            let time = begin.saturating_add(setup.time(length).max(index as i64));
             windows.push(0, index as u32, time, start, &samples[at..at + setup.length]);
         }
         let sent = windows.samples.len();

@@ -148,6 +148,47 @@ proptest! {
         prop_assert_eq!(windows(&output), expected);
         prop_assert_eq!(output.drops.iter().map(|(_, rows)| rows).sum::<u64>(), short);
     }
+
+    /// With silence before, after and in the last window, cut by definition.
+    #[test]
+    fn silence_is_around_files(
+        lengths in prop::collection::vec(1usize..300, 1..8), (length, every) in (1usize..90, 1usize..120),
+        (before, after) in (0usize..90, 0usize..90), pads: bool, random: u64,
+    ) {
+        let before = before.min(length - 1);
+        let sound = |(at, count): (usize, &usize)| {
+            record(at as u64, at as i64 * 1_000_000, "f", &wav(&samples(at, letters(*count))))
+        };
+        let rows: Vec<Record> = lengths.iter().enumerate().map(sound).collect();
+        let last = if pads { "pad" } else { "drop" };
+        let yaml = format!(
+            "{{length: {length} samples, every: {every} samples, before: {before} samples, after: {after} samples, \
+             last: {last}, sample_rate: 1024}}"
+        );
+        let output = run_epochs(&bound(&yaml), &[stream()], &epochs(rows, random), random);
+        let mut expected = Vec::new();
+        for (at, count) in lengths.iter().enumerate() {
+            let mut all = vec![0.0; before];
+            all.extend(samples(at, letters(*count)).into_iter().map(value));
+            all.resize(all.len() + after, 0.0);
+            let (mut begin, mut covered) = (0, 0);
+            while begin + length <= all.len() || (pads && begin.max(covered) < all.len()) {
+                let mut window: Vec<f32> = all[begin..all.len().min(begin + length)].to_vec();
+                window.resize(length, 0.0);
+                let start = (begin as f64 - before as f64) / f64::from(RATE);
+                expected.push(("f".to_owned(), at as i64, start, window));
+                (begin, covered) = (begin + every, begin + length);
+            }
+        }
+        prop_assert_eq!(windows(&output), expected);
+        for batch in &output.batches {
+            let (times, numbers) = (Metadata::of(batch).times, batch.column_by_name("number").unwrap());
+            let numbers = crate::record::int64(numbers).unwrap();
+            for row in 0..batch.num_rows() {
+                prop_assert!(times.value(row) >= numbers.value(row) * 1_000_000, "none is before its sound");
+            }
+        }
+    }
 }
 
 fn running(yaml: &str) -> Box<dyn Stateful> {
@@ -214,6 +255,30 @@ fn numbers_decide_where_they_are_given() {
     assert_eq!(windows(&hear(1, 1_000_000, 100)).len(), 3);
 }
 
+/// As the recogniser of voices needs it: each chunk with the samples before it.
+#[test]
+fn silence_is_before_the_first_sound_of_a_key_and_after_a_gap() {
+    let mut slices =
+        running("{length: 96 samples, every: 64 samples, before: 32 samples, sample_rate: 1024, key: name}");
+    let mut hear = |time: i64, from: usize| {
+        let mut output = Output::default();
+        let sound = record(time as u64, time, "a", &wav(&samples(from, 65)));
+        slices.apply(0, &records(&stream(), &[sound]), &mut output).unwrap();
+        let snapshot = slices.snapshot().unwrap();
+        slices.restore(&snapshot).unwrap();
+        output
+    };
+    let time = |samples: i64| samples * 1_000_000 / 1024;
+    let heard = |from: usize, count: usize| samples(from, count).into_iter().map(value).collect::<Vec<_>>();
+    let first = windows(&hear(0, 0));
+    assert_eq!(first[0].3, [vec![0.0; 32], heard(0, 64)].concat());
+    assert!((first[0].2 + 32.0 / 1024.0).abs() < 1e-5, "{}", first[0].2);
+    assert_eq!(windows(&hear(time(65), 65))[0].3, heard(32, 96));
+    let gap = hear(time(1000), 1000);
+    assert_eq!(gap.notes, [("gap".into(), 1)]);
+    assert_eq!(windows(&gap)[0].3, [vec![0.0; 32], heard(1000, 64)].concat());
+}
+
 #[test]
 fn times_between_windows_are_passed_over() {
     let mut slices = running("{length: 31250us, every: 125ms, sample_rate: 1024, key: name}");
@@ -277,7 +342,13 @@ fn wrong_options_are_told_with_what_to_write() {
     let length = error("{length: 33ms, sample_rate: 1024}");
     assert_eq!((length.code, length.column()), ("E0606", Some(10)));
     assert!(length.message.contains("not a whole number of samples"), "{length}");
-    assert!(length.help.is_some());
+    assert!(length.help.unwrap().contains("`33 samples`"));
+    assert!(error("{length: 0 samples}").message.contains("without samples"));
+    assert_eq!(error("{length: 512}").help.unwrap(), "write `512 samples`, or a time such as `512ms`");
+    assert_eq!(error("{length: 512 sampels}").help.unwrap(), "did you mean `512 samples`?");
+    assert!(error("{length: 1s, before: 1s}").message.contains("fills windows of 1s"));
+    assert!(error("{length: 1s, key: name, last: pad}").message.starts_with("`last: pad` is at the end"));
+    assert!(error("{length: 1s, key: name, after: 1s}").message.starts_with("`after` is at the end"));
     assert!(error("{length: 1h}").message.contains("samples; at most"));
     assert!(error("{length: 1s, sample_rate: 3}").message.contains("`sample_rate: 3`"));
     assert_eq!(error("{length: 1s, key: number}").code, "E0601");

@@ -113,10 +113,14 @@ pub enum Preprocess {
         /// Length.
         seconds: TimeSpan,
     },
-    /// Audio: multiply the samples, which are from -1 to 1, by this number: 32768 for models trained on 16-bit integers.
+    /// Audio, tensor: multiply the values by a number and add another one. Samples are from -1 to 1: `{factor: 32768}` for
+    /// models trained on 16-bit integers. A tensor must be of floats.
     Gain {
         /// The factor.
         factor: f64,
+        /// The number to add. Default: 0.
+        #[serde(default)]
+        add: f64,
     },
     /// Audio: logarithmic mel spectrogram `[frames, mels]`; frame i holds the samples from `i * hop`, only full
     /// frames count: `(samples - window) / hop + 1`, rounded down.

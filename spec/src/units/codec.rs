@@ -1,5 +1,5 @@
 //! Serde and JSON Schema of the units: all of them are strings.
-use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
+use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, SoundLength, TimeSpan, TransferPrice};
 use crate::deserializer::coded;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
@@ -79,6 +79,10 @@ text_unit! {
     TimeSpan, "a length of time such as `250ms`", "[0-9]+(\\.[0-9]+)?\\s*(ns|us|ms|s|min|h)",
         "A length of time: a number and ns, us, ms, s, min, h or d (24 h).",
         ["250ms", "10s"];
+    SoundLength, "a length of sound such as `80ms` or `1280 samples`",
+        "[0-9]+(\\.[0-9]+)?\\s*(ns|us|ms|s|min|h)|[0-9]+\\s*samples?",
+        "A length of sound: a number and ns, us, ms, s or min, or a whole number of samples.",
+        ["80ms", "1280 samples"];
     Rate, "a rate such as `40/s`", "[0-9]+(\\.[0-9]+)?\\s*(/s|fps|/min|/h)",
         "Events per time: a number and /s, fps, /min or /h.",
         ["40/s", "30fps"];

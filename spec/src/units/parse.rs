@@ -1,6 +1,8 @@
 //! Text to values.
 use super::amount::Amount;
-use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice, UnitError};
+use super::{
+    Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, SoundLength, TimeSpan, TransferPrice, UnitError,
+};
 use crate::diagnostic::nearest;
 use std::str::FromStr;
 
@@ -214,6 +216,33 @@ impl FromStr for TimeSpan {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         quantity(text, &[TIME, DAYS], "a length of time", &["ms", "s"], "250ms").map(TimeSpan)
+    }
+}
+
+impl FromStr for SoundLength {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (number, unit) = split(text, "a length of sound", "1280 samples")?;
+        match unit {
+            "samples" | "sample" => match number.parse() {
+                Ok(count) => Ok(Self::Samples(count)),
+                Err(_) => error(
+                    format!("`{}` is not a whole number of samples", shown(number)),
+                    "write it as in `1280 samples`",
+                ),
+            },
+            "" => {
+                let number = shown(number);
+                error(
+                    format!("`{number}` has no unit"),
+                    format!("write `{number} samples`, or a time such as `{number}ms`"),
+                )
+            }
+            _ => text.parse().map(Self::Time).map_err(|found: UnitError| match nearest(unit, ["samples"]) {
+                Some(_) => UnitError { help: format!("did you mean `{} samples`?", shown(number)), ..found },
+                None => found,
+            }),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Prints values as the shortest text that parses back to an equal value.
 use super::amount::Amount;
 use super::parse::{BANDWIDTH, BYTES, TIME, Units};
-use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
+use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, SoundLength, TimeSpan, TransferPrice};
 use std::fmt;
 
 /// The shortest exact form; the larger unit if two are equally short.
@@ -20,6 +20,16 @@ impl fmt::Display for Bytes {
 impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         quantity(f, self.0, TIME, "s")
+    }
+}
+
+impl fmt::Display for SoundLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(time) => time.fmt(f),
+            Self::Samples(1) => f.pad("1 sample"),
+            Self::Samples(count) => f.pad(&format!("{count} samples")),
+        }
     }
 }
 

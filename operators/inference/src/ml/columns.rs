@@ -10,6 +10,20 @@ use arrow_schema::DataType;
 use half::f16;
 use std::ops::Range;
 use std::sync::Arc;
+use tidemill_spec::types::ColumnType;
+
+/// Whether a column has the values that a model reads: dimensions of 1 do not matter.
+pub(super) fn is_alike(found: &ColumnType, expected: &ColumnType) -> bool {
+    let (
+        ColumnType::Tensor { element: found_element, shape: found_shape },
+        ColumnType::Tensor { element, shape },
+    ) = (found, expected)
+    else {
+        return found == expected;
+    };
+    let sides = |shape: &[usize]| shape.iter().copied().filter(|side| *side != 1).collect::<Vec<_>>();
+    found_element == element && sides(found_shape) == sides(shape)
+}
 
 /// An output column as an Arrow array of this type.
 pub(super) fn array(

@@ -16,8 +16,8 @@ pub struct SoundSteps {
     samples: Option<usize>,
     /// Seconds beyond which a sound is refused.
     longest: Option<f64>,
-    /// Factor of the samples.
-    gain: f32,
+    /// Factor of the samples, and what is added.
+    gain: (f32, f32),
     /// Whether the samples get a mean of 0 and a standard deviation of 1.
     standardized: bool,
     mel: Option<LogMel>,
@@ -59,8 +59,9 @@ impl SoundSteps {
         if let Some(samples) = self.samples {
             sound = signal::pad_or_trim(sound, samples);
         }
-        if self.gain != 1.0 {
-            sound.iter_mut().for_each(|sample| *sample *= self.gain);
+        let (factor, add) = self.gain;
+        if self.gain != (1.0, 0.0) {
+            sound.iter_mut().for_each(|sample| *sample = *sample * factor + add);
         }
         if self.standardized {
             signal::standardize(&mut sound);
@@ -125,7 +126,7 @@ impl SoundSteps {
             ));
         }
         let (mut rate, mut length, mut mel, mut after) = (None, None, None, Vec::new());
-        let (mut gain, mut standardized) = (1.0, false);
+        let (mut gain, mut standardized) = ((1.0, 0.0), false);
         for step in &input.preprocess {
             match &step.value {
                 Preprocess::Resample { sample_rate }
@@ -153,7 +154,9 @@ impl SoundSteps {
                         LogMel::new(settings).map_err(|e| StepsError { message: format!("log_mel: {e}") })?,
                     );
                 }
-                Preprocess::Gain { factor } if mel.is_none() && !standardized => gain = *factor as f32,
+                Preprocess::Gain { factor, add } if mel.is_none() && !standardized => {
+                    gain = (*factor as f32, *add as f32);
+                }
                 Preprocess::Standardize {} if mel.is_some() => after.push(AfterMel::Standardize),
                 Preprocess::Standardize {} => standardized = true,
                 Preprocess::Transpose {} if mel.is_some() => after.push(AfterMel::Transpose),

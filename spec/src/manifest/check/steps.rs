@@ -25,7 +25,7 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
             Preprocess::Normalize { .. } => ("normalize", &[InputType::Image]),
             Preprocess::Resample { .. } => ("resample", &[InputType::Audio]),
             Preprocess::PadOrTrim { .. } => ("pad_or_trim", &[InputType::Audio]),
-            Preprocess::Gain { .. } => ("gain", &[InputType::Audio]),
+            Preprocess::Gain { .. } => ("gain", &[InputType::Audio, InputType::Tensor]),
             Preprocess::LogMel { .. } => ("log_mel", &[InputType::Audio]),
             Preprocess::Standardize {} => ("standardize", &[InputType::Audio]),
             Preprocess::Transpose {} => ("transpose", &[InputType::Audio, InputType::Tensor]),
@@ -37,12 +37,17 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
             fits = false;
             let help = "image: resize, letterbox, square, shorter_side, center_crop, fit_height, grey, bgr, normalize; \
                         audio: resample, pad_or_trim, gain, log_mel, standardize, transpose; text: characters, tokenize; \
-                        bytes: ends; tensor: transpose";
+                        bytes: ends; tensor: gain, transpose";
             unfit(found, step, format!("step `{name}` does not fit an input of this type"), help);
         }
         if normalizes_bytes(input, &step.value) {
             let help = "leave `normalize` out, or write the float type that the model takes";
             unfit(found, step, "the output of `normalize` is not uint8".to_owned(), help);
+        }
+        let is_tensor = input.input_type == InputType::Tensor;
+        if is_tensor && matches!(step.value, Preprocess::Gain { .. }) && !input.dtype.is_float() {
+            let help = "leave `gain` out, or write the float type that the model takes";
+            unfit(found, step, format!("the output of `gain` is not {}", input.dtype), help);
         }
         check_step(step, found);
     }
@@ -192,8 +197,16 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
         Preprocess::Characters { alphabet, length, .. } if alphabet.is_empty() || *length == Some(0) => {
             unfit(found, step, "no characters".to_string(), "write an alphabet and a length of 1 or more");
         }
-        Preprocess::Gain { factor } if !factor.is_finite() || *factor == 0.0 => {
+        Preprocess::Gain { factor, .. } if !factor.is_finite() || *factor == 0.0 => {
             unfit(found, step, "`factor` must be a number other than 0".to_string(), "write such as 32768");
+        }
+        Preprocess::Gain { add, .. } if !add.is_finite() => {
+            unfit(
+                found,
+                step,
+                "`add` must be a finite number".to_string(),
+                "write such as 2, or leave it out",
+            );
         }
         Preprocess::Tokenize { length, most, .. } if *length == Some(0) || *most == 0 => {
             unfit(found, step, "a text of 0 tokens".to_string(), "write a length of 1 or more");

@@ -36,6 +36,8 @@ fn kept() -> Vec<(&'static str, Vec<StreamType>, &'static str)> {
         ("class", TEXT),
     ]);
     let sounds = stream(&[("k", TEXT), ("audio", ColumnType::Audio)]);
+    let frame = ColumnType::Tensor { element: ElementType::Float32, shape: vec![2] };
+    let frames = stream(&[("k", TEXT), ("frame", frame)]);
     let looks = ColumnType::Tensor { element: ElementType::Float32, shape: vec![2] };
     let tracks =
         stream(&[("track", TEXT), ("camera", TEXT), ("start", INT), ("end", INT), ("embedding", looks)]);
@@ -51,6 +53,11 @@ fn kept() -> Vec<(&'static str, Vec<StreamType>, &'static str)> {
         ("associate", vec![tracks], "{likeness: 0.9, within: 50ms, keep: 10s}"),
         ("lookup", vec![readings()], "{path: zones.csv, key: k, columns: {zone: text}}"),
         ("slices", vec![sounds], "{length: 2ms, every: 1ms, sample_rate: 1000, key: k}"),
+        (
+            "stack",
+            vec![frames],
+            "{column: frame, shape: [3, 2], every: 2, before: 1, key: k, reset_after: 1min}",
+        ),
     ]
 }
 
