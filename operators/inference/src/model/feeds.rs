@@ -111,7 +111,7 @@ impl Model {
     }
 
     /// The first value of a state for a number of records.
-    fn initial(&self, input: &FileInput, at: usize, rows: usize) -> Tensor {
+    pub(super) fn initial(&self, input: &FileInput, at: usize, rows: usize) -> Tensor {
         let value = match self.blueprint.manifest.states[at].initial {
             Initial::Zeros => 0.0,
             Initial::Constant(value) => value,
@@ -125,7 +125,7 @@ impl Model {
     }
 
     /// The tensor of a constant for a number of records.
-    fn constant(&self, input: &FileInput, at: usize, rows: usize) -> Result<Tensor, BackendError> {
+    pub(super) fn constant(&self, input: &FileInput, at: usize, rows: usize) -> Result<Tensor, BackendError> {
         let mut shape = input.row.clone();
         if input.records == Records::At(0)
             && let Some(first) = shape.first_mut()
