@@ -200,8 +200,9 @@ mod tests {
 
     fn ran(values: &[f32], text: &str) -> Outcome {
         let tensor = Tensor::new(vec![1, values.len()], TensorData::Float32(values.to_vec())).unwrap();
-        let texts = Some(vec![text.to_owned()]);
-        let raw = RawOutputs { tensors: vec![tensor], texts, ..RawOutputs::default() };
+        let mut raw = RawOutputs::default();
+        raw.tensors.push(tensor);
+        raw.texts = Some(vec![text.to_owned()]);
         Ok(Ran { raw, columns: Vec::new(), took: Duration::ZERO })
     }
 

@@ -50,22 +50,28 @@ fn filled(mut manifest: Manifest) -> Result<Manifest, Diagnostics> {
         .cloned()
         .collect();
     needed.into_result(())?;
-    let mut names: Vec<(String, String)> = Vec::new();
-    let inputs = manifest.inputs.iter_mut().map(|input| (&input.name, &mut input.column));
-    let outputs = manifest.outputs.iter_mut().map(|output| (&output.name, &mut output.column));
-    for (name, column) in inputs.chain(outputs).filter(|(_, column)| column.starts_with(BLANK_COLUMN)) {
-        // Inputs that read one column stay together, and no two columns get one name.
-        let known = names.iter().find(|(blank, _)| *blank == column.value).map(|(_, name)| name.clone());
-        match known {
-            Some(known) => column.value = known,
-            None if names.iter().all(|(_, taken)| *taken != name.value) => {
-                names.push((column.value.clone(), name.value.clone()));
-                column.value.clone_from(&name.value);
+    let mut taken = Vec::new();
+    let inputs = manifest.inputs.iter_mut().map(|input| (&input.name.value, &mut input.column.value));
+    name_columns(inputs, &mut taken);
+    let outputs = manifest.outputs.iter_mut().map(|output| (&output.name.value, &mut output.column.value));
+    name_columns(outputs, &mut taken);
+    Ok(manifest)
+}
+
+/// Replaces placeholders of columns by the names of their ports. Ports with one placeholder stay together, and no two
+/// columns get one of the names that are `taken`.
+fn name_columns<'a>(ports: impl Iterator<Item = (&'a String, &'a mut String)>, taken: &mut Vec<String>) {
+    let mut known: Vec<(String, String)> = Vec::new();
+    for (name, column) in ports.filter(|(_, column)| column.starts_with(BLANK_COLUMN)) {
+        match known.iter().find(|(blank, _)| blank == column) {
+            Some((_, name)) => column.clone_from(name),
+            None if !taken.contains(name) => {
+                taken.push(name.clone());
+                known.push((std::mem::replace(column, name.clone()), name.clone()));
             }
             None => {}
         }
     }
-    Ok(manifest)
 }
 
 fn incomplete(path: &Path, findings: &Diagnostics) -> Failure {
@@ -84,14 +90,14 @@ fn incomplete(path: &Path, findings: &Diagnostics) -> Failure {
 mod tests {
     use super::*;
 
-    fn manifest(columns: [&str; 3], constant: &str) -> Manifest {
+    fn manifest(columns: [&str; 3]) -> Manifest {
         let digest = "a".repeat(64);
         let [first, second, output] = columns;
         let text = format!(
             "version: 1\nid: m\ndescription: {BLANK_DESCRIPTION}\nfile: m.onnx\nsha256: {digest}\nlicence: {BLANK_LICENCE}\n\
              origin: {{kind: external, note: {BLANK_ORIGIN}}}\nbackends: [rten]\ninputs:\n  \
              - {{name: x, column: {first}, type: tensor, dtype: float32, shape: [batch, 2]}}\n  \
-             - {{name: y, column: {second}, type: tensor, dtype: float32, shape: [batch, 2]}}\n{constant}outputs:\n  \
+             - {{name: y, column: {second}, type: tensor, dtype: float32, shape: [batch, 2]}}\noutputs:\n  \
              - {{name: z, column: {output}, type: tensor, dtype: float32, shape: [batch, 2]}}\n"
         );
         Manifest::parse(&text, "m.yaml").unwrap_or_else(|findings| panic!("{findings}"))
@@ -100,12 +106,17 @@ mod tests {
     #[test]
     fn columns_get_the_names_of_the_file() {
         let names = |columns| {
-            let filled = filled(manifest(columns, "")).unwrap();
+            let filled = filled(manifest(columns)).unwrap();
             let inputs = filled.inputs.iter().map(|input| input.column.value.clone());
             inputs.chain([filled.outputs[0].column.value.clone()]).collect::<Vec<_>>()
         };
         assert_eq!(names(["COLUMN-x", "COLUMN-y", "COLUMN"]), ["x", "y", "z"]);
         assert_eq!(names(["COLUMN", "COLUMN", "label"]), ["x", "x", "label"], "both read one column");
+        assert_eq!(
+            names(["a", "COLUMN", "COLUMN"]),
+            ["a", "y", "z"],
+            "the model does not write what it reads"
+        );
     }
 
     #[test]
