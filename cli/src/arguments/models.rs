@@ -48,7 +48,7 @@ Exit codes: 0 all models are there; 1 a wrong checksum; 69 no Python, network or
   tidemill models verify models/
   tidemill models verify models/vqa/answerer-large.yaml models/vqa/answerer-small.yaml
 
-Exit code 1 if a model cannot be used.")]
+Exit code 78 if a model cannot be used.")]
     Verify {
         /// Manifests to check, or folders with manifests.
         #[arg(value_name = "PATH", required = true)]
