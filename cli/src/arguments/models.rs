@@ -103,7 +103,7 @@ pub(crate) struct TryArguments {
     /// A text to run it on.
     #[arg(long = "text", value_name = "TEXT")]
     pub(crate) texts: Vec<String>,
-    /// A row of a table to run it on: a JSON object with the columns that the model reads.
+    /// A row of a table to run it on: a JSON object with the columns that the model reads, or a list of their values in order.
     #[arg(long = "row", value_name = "JSON")]
     pub(crate) rows: Vec<String>,
     /// Value of a column for all records: a text, a number, a JSON list, or the path of a picture, sound or other file.

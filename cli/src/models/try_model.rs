@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_inference::blueprint::Blueprint;
-use tidemill_inference::error::ModelError;
 use tidemill_inference::{backend, choice};
 
 use self::boxes::Pictures;
@@ -43,7 +42,7 @@ pub(super) fn try_model(arguments: &TryArguments, terminal: &Terminal) -> anyhow
     // Libraries of backends are looked for as by `verify`.
     let directory = path.with_file_name("");
     let loaded = choice::load(blueprint, &arguments.backend, &directory);
-    let (mut model, choice) = loaded.map_err(ModelError::into_diagnostics)?;
+    let (mut model, choice) = loaded.map_err(|error| opened.refused(path, error))?;
     let version = backend::backend(&choice.backend, &directory).map(|backend| backend.version());
     let version = version.unwrap_or_default();
     if opened.is_draft {

@@ -16,6 +16,14 @@ pub(super) struct Opened {
     pub(super) is_draft: bool,
 }
 
+impl Opened {
+    /// Returns the error of a model that cannot be loaded: of a draft, with the command that writes the manifest.
+    pub(super) fn refused(&self, path: &Path, error: ModelError) -> anyhow::Error {
+        let findings = error.into_diagnostics();
+        if self.is_draft { incomplete(path, &findings).into() } else { findings.into() }
+    }
+}
+
 /// Opens a manifest, or an ONNX file if the draft of its manifest has everything that a run needs.
 ///
 /// # Errors

@@ -49,13 +49,24 @@ pub(super) fn rows(path: &Path, free: &[&Column], most: usize) -> Result<Vec<Row
     Ok(rows)
 }
 
-/// Reads the values of columns from a JSON object; other fields do not matter.
+/// Reads the values of columns from a JSON object, whose other fields do not matter; or the values of a row of features
+/// from a list, in the order of the manifest.
 pub(super) fn object(value: &Value, free: &[&Column], folder: &Path) -> Result<Values, Mistake> {
-    let Value::Object(fields) = value else {
-        return Err(Mistake::Value("it is no JSON object".to_owned()));
+    let given: Vec<(&&Column, &Value)> = match value {
+        Value::Object(fields) => {
+            free.iter().filter_map(|column| Some((column, fields.get(&column.name)?))).collect()
+        }
+        Value::Array(values) if free.iter().all(|column| column.form() == Form::Feature) => {
+            if values.len() != free.len() {
+                let text = format!("it has {} values, the model reads {}", values.len(), free.len());
+                return Err(Mistake::Value(text));
+            }
+            free.iter().zip(values).collect()
+        }
+        _ => return Err(Mistake::Value("it is no JSON object".to_owned())),
     };
-    let given = free.iter().filter_map(|column| Some((column, fields.get(&column.name)?)));
     given
+        .into_iter()
         .map(|(column, value)| Ok((column.name.clone(), Arc::new(Given::of_json(column, value, folder)?))))
         .collect()
 }
@@ -237,14 +248,18 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_rows_of_the_one_tensor() {
+    fn lists_are_the_one_tensor_or_a_row_of_features() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.jsonl");
         std::fs::write(&path, "[1, 2]\n[3, 4]\n").unwrap();
         let columns = columns();
         let read = rows(&path, &[&columns[2]], 5).unwrap();
         assert_eq!(*read[1].1["vector"], Given::Tensor(TensorData::Float32(vec![3.0, 4.0])));
+        let read = rows(&path, &[&columns[0], &columns[1]], 1).unwrap();
+        assert_eq!((&*read[0].1["age"], &*read[0].1["colour"]), (&Given::Integer(1), &Given::Integer(2)));
         let error = rows(&path, &[&columns[0]], 5).unwrap_err().to_string();
+        assert!(error.contains("line 1: it has 2 values, the model reads 1"), "{error}");
+        let error = rows(&path, &[&columns[0], &columns[2]], 5).unwrap_err().to_string();
         assert!(error.contains("line 1: it is no JSON object"), "{error}");
     }
 }
