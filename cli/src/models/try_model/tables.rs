@@ -207,7 +207,7 @@ mod tests {
     use tidemill_spec::manifest::Feature;
     use tidemill_spec::types::ElementType;
 
-    fn columns() -> Vec<Column> {
+    fn columns_of_rows() -> Vec<Column> {
         let feature = |name: &str, categories: &[&str]| {
             let categories = categories.iter().map(|text| (*text).to_owned()).collect();
             let feature = Feature { categories, ..Feature::plain(name) };
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn rows_of_text_become_values() {
         let folder = tempfile::tempdir().unwrap();
-        let columns = columns();
+        let columns = columns_of_rows();
         let free: Vec<&Column> = columns.iter().collect();
         let csv = folder.path().join("t.csv");
         std::fs::write(&csv, "colour,more,vector,age\nred,x,\"[1, 2]\",3\n,x,\"[3, 4]\",\nblue,x,[],1\n")
@@ -252,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.jsonl");
         std::fs::write(&path, "[1, 2]\n[3, 4]\n").unwrap();
-        let columns = columns();
+        let columns = columns_of_rows();
         let read = rows(&path, &[&columns[2]], 5).unwrap();
         assert_eq!(*read[1].1["vector"], Given::Tensor(TensorData::Float32(vec![3.0, 4.0])));
         let read = rows(&path, &[&columns[0], &columns[1]], 1).unwrap();
@@ -261,5 +261,34 @@ mod tests {
         assert!(error.contains("line 1: it has 2 values, the model reads 1"), "{error}");
         let error = rows(&path, &[&columns[0], &columns[2]], 5).unwrap_err().to_string();
         assert!(error.contains("line 1: it is no JSON object"), "{error}");
+    }
+
+    #[cfg(feature = "formats")]
+    #[test]
+    fn the_types_of_a_parquet_file_are_found() {
+        use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("colour", Arc::new(StringArray::from(vec![Some("red"), None]))),
+            ("age", Arc::new(Int64Array::from(vec![3, 4]))),
+            ("old", Arc::new(BooleanArray::from(vec![true, false]))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let file = File::create(&path).unwrap();
+        let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        let mut columns = columns_of_rows();
+        columns[2].name = "old".to_owned();
+        columns[2].wanted = columns[0].wanted.clone();
+        let free: Vec<&Column> = columns.iter().collect();
+        let read = rows(&path, &free, 5).unwrap();
+        let values = |row: usize| ["age", "colour", "old"].map(|name| (*read[row].1[name]).clone());
+        assert_eq!(values(0), [Given::Integer(3), Given::Text("red".to_owned()), Given::Truth(true)]);
+        assert_eq!(values(1), [Given::Integer(4), Given::Missing, Given::Truth(false)]);
+        columns[2].name = "new".to_owned();
+        let error = rows(&path, &columns.iter().collect::<Vec<_>>(), 5).unwrap_err();
+        assert!(error.to_string().contains("has no column `new`"), "{error}");
     }
 }
