@@ -36,18 +36,23 @@ struct Difference {
     most: Option<f64>,
     /// The largest value.
     largest: f64,
-    /// Records with another text, another shape, or a result of one backend only.
+    /// Records with another text or another shape.
     others: usize,
+    /// Records with a result of one backend only.
+    alone: usize,
     records: usize,
 }
 
 impl Compared {
-    /// Whether the backend gives results for the same records.
+    /// Whether the backend gives results for the same records, in the same shapes.
     pub(super) fn is_well(&self) -> bool {
         match &self.found {
             Found::NotHere(_) => true,
             Found::Fails(_) => false,
-            Found::Outputs(outputs) => outputs.iter().all(|output| output.others == 0),
+            // Texts of both may be right: one close decision changes the rest.
+            Found::Outputs(outputs) => outputs
+                .iter()
+                .all(|output| output.alone == 0 && (output.most.is_none() || output.others == 0)),
         }
     }
 }
@@ -87,9 +92,9 @@ fn differences(blueprint: &Blueprint, a: &[Outcome], b: &[Outcome]) -> Vec<Diffe
             differences.push(of_tensors(at, &output.name, a, b));
         }
     }
-    let texts = manifest.repeat.iter().map(|repeat| &repeat.collect.column);
-    let texts = texts.chain(manifest.decoder.iter().map(|decoder| &decoder.column));
-    differences.extend(texts.map(|column| of_texts(column, a, b)));
+    // Texts that a loop or a decoder writes are columns after those of the outputs.
+    let texts = blueprint.output_columns().into_iter().skip(manifest.outputs.len());
+    differences.extend(texts.map(|column| of_texts(&column.name, a, b)));
     differences
 }
 
@@ -101,8 +106,8 @@ fn pairs<'a>(a: &'a [Outcome], b: &'a [Outcome]) -> (Vec<(&'a Ran, &'a Ran)>, us
 }
 
 fn of_tensors(at: usize, output: &str, a: &[Outcome], b: &[Outcome]) -> Difference {
-    let (pairs, mut others) = pairs(a, b);
-    let (mut most, mut largest) = (0f64, 0f64);
+    let (pairs, alone) = pairs(a, b);
+    let (mut most, mut largest, mut others) = (0f64, 0f64, 0);
     for (a, b) in pairs {
         let (Some(a), Some(b)) = (a.raw.tensors.get(at), b.raw.tensors.get(at)) else { continue };
         if a.shape() != b.shape() {
@@ -116,13 +121,13 @@ fn of_tensors(at: usize, output: &str, a: &[Outcome], b: &[Outcome]) -> Differen
         largest =
             a.iter().filter(|value| value.is_finite()).fold(largest, |most, value| most.max(value.abs()));
     }
-    Difference { output: output.to_owned(), most: Some(most), largest, others, records: a.len() }
+    Difference { output: output.to_owned(), most: Some(most), largest, others, alone, records: a.len() }
 }
 
 fn of_texts(column: &str, a: &[Outcome], b: &[Outcome]) -> Difference {
     let (pairs, alone) = pairs(a, b);
-    let others = pairs.iter().filter(|(a, b)| a.raw.texts != b.raw.texts).count() + alone;
-    Difference { output: column.to_owned(), most: None, largest: 0.0, others, records: a.len() }
+    let others = pairs.iter().filter(|(a, b)| a.raw.texts != b.raw.texts).count();
+    Difference { output: column.to_owned(), most: None, largest: 0.0, others, alone, records: a.len() }
 }
 
 /// Writes the differences as a table.
@@ -148,19 +153,22 @@ pub(super) fn write(out: &mut dyn Write, first: &str, compared: &[Compared]) -> 
             Found::Fails(why) => table.row(line(format!("FAILED: {why}"))),
             Found::Outputs(outputs) => {
                 for output in outputs {
-                    let of = format!("{} of {} records", output.others, output.records);
-                    let note = match (output.most, output.others) {
-                        (None, 0) => "the same texts".to_owned(),
-                        (None, _) => format!("other texts for {of}"),
-                        (Some(_), 0) => String::new(),
-                        (Some(_), _) => format!("another shape, or no result, for {of}"),
+                    let of = |count: usize| format!("{count} of {} records", output.records);
+                    let mut notes = match (output.most, output.others) {
+                        (None, 0) => vec!["the same texts".to_owned()],
+                        (None, others) => vec![format!("other texts for {}", of(others))],
+                        (Some(_), 0) => Vec::new(),
+                        (Some(_), others) => vec![format!("another shape for {}", of(others))],
                     };
+                    if output.alone > 0 {
+                        notes.push(format!("no result of one of them for {}", of(output.alone)));
+                    }
                     table.row([
                         one.backend.clone(),
                         output.output.clone(),
                         output.most.map_or_else(String::new, number),
                         output.most.map_or_else(String::new, |_| number(output.largest)),
-                        note,
+                        notes.join(", "),
                     ]);
                 }
             }
@@ -180,7 +188,7 @@ pub(super) fn json(compared: &[Compared]) -> Value {
         let outputs = outputs.iter().map(|output| {
             json!({
                 "name": output.output, "difference": output.most, "largest": output.largest,
-                "other_records": output.others,
+                "other_records": output.others, "records_of_one": output.alone,
             })
         });
         json!({
@@ -217,6 +225,10 @@ mod tests {
         let found = of_tensors(0, "y", &a, &b);
         assert!(found.most.is_some_and(f64::is_nan) && found.others == 1, "{found:?}");
         let b = [Err(Rejected::new("model_failed", "")), ran(&[2.0, 2.0], "b")];
-        assert_eq!((of_tensors(0, "y", &a, &b).others, of_texts("t", &a, &b).others), (1, 1));
+        assert_eq!((of_tensors(0, "y", &a, &b).alone, of_texts("t", &a, &b).alone), (1, 1));
+        let is_well =
+            |outputs| Compared { backend: "b".to_owned(), found: Found::Outputs(outputs) }.is_well();
+        assert!(is_well(vec![of_texts("t", &a, &[ran(&[1.0], "x"), ran(&[1.0], "y")])]));
+        assert!(!is_well(vec![of_texts("t", &a, &b)]));
     }
 }
