@@ -186,7 +186,7 @@ fn of_source(
             let name = format!("{}, row {}", path.display(), rows.len() + 1);
             let values = free.iter().zip(&readers).map(|(column, reader)| {
                 let value = match Given::of_cell(reader.cell(row)) {
-                    // What a field of text means depends on the column.
+                    // The column decides the meaning of a field of text.
                     Given::Text(text) => Given::of_text(column, &text, folder(path))
                         .map_err(|mistake| mistake.failure(Kind::Configuration, &name))?,
                     value => value,
