@@ -6,6 +6,7 @@ use base64::Engine;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_engine::clock::Nanoseconds;
 use tidemill_engine::{Newest, Program, Sample, SampleOptions, SourceLink};
+use tidemill_operators::format::MediaFormat;
 use tidemill_operators::record::METADATA_COLUMNS;
 use tidemill_operators::values::row_values;
 use tidemill_spec::workflow::{Samples, Workflow};
@@ -87,12 +88,7 @@ pub struct Medium {
 
 /// The type of a picture or sound that browsers show or play.
 fn media_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some("audio/wav"),
-        _ => None,
-    }
+    MediaFormat::of(bytes).filter(|format| format.is_of_browsers()).map(MediaFormat::media_type)
 }
 
 /// The values, pictures and sounds of a sample. What a source sent and the record still has is there once.
@@ -148,11 +144,13 @@ mod tests {
 
     #[test]
     fn only_pictures_and_sounds_are_given_a_type_and_long_values_are_cut() {
-        assert_eq!(media_type(b"\x89PNG\r\n"), Some("image/png"));
+        assert_eq!(media_type(b"\x89PNG\r\n\x1a\n"), Some("image/png"));
+        assert_eq!(media_type(b"GIF89a"), Some("image/gif"));
+        assert_eq!(media_type(b"fLaC\0\0\0\x22"), Some("audio/flac"));
         assert_eq!(media_type(&[0xff, 0xd8, 0xff, 0xe0]), Some("image/jpeg"));
         assert_eq!(media_type(b"RIFF\x24\0\0\0WAVEfmt "), Some("audio/wav"));
-        // A drawing may have scripts in it.
-        for other in [&b"<svg onload=alert(1)>"[..], b"<html>", b"GIF89a", b"RIFF", b""] {
+        // A drawing may have scripts in it; browsers show no TIFF.
+        for other in [&b"<svg onload=alert(1)>"[..], b"<html>", b"II*\0\x08\0\0\0", b"RIFF", b""] {
             assert_eq!(media_type(other), None);
         }
         let long = serde_json::Value::String("ä".repeat(1_000));

@@ -34,7 +34,7 @@ pub(crate) use groups::{command, described_command};
 
 mod models;
 
-pub(crate) use models::ModelsVerb;
+pub(crate) use models::{ModelsVerb, TryArguments};
 
 mod run;
 
@@ -137,7 +137,7 @@ pub(crate) enum Verb {
     Graph(GraphArguments),
     /// Print the JSON Schema of a kind of file.
     Schema(SchemaArguments),
-    /// List, fetch, check and inspect models.
+    /// List, fetch, check, inspect and try models.
     Models {
         /// The verb.
         #[command(subcommand)]

@@ -1,4 +1,6 @@
-//! `tidemill models`: list, fetch, verify, inspect.
+//! `tidemill models`: list, fetch, verify, inspect, try.
+mod try_model;
+
 use crate::arguments::{ModelsVerb, OutputForm};
 use crate::exit::Exit;
 use crate::fetch::fetch;
@@ -29,6 +31,7 @@ pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<E
         ModelsVerb::Verify { paths, output } => verify_all(paths, *output, terminal),
         ModelsVerb::Inspect { file, manifest: true, .. } => print_skeleton(file),
         ModelsVerb::Inspect { file, output, .. } => inspect_file(file, *output),
+        ModelsVerb::Try(arguments) => try_model::try_model(arguments, terminal),
     }
 }
 

@@ -21,6 +21,7 @@ fn every_verb_has_help_with_examples() {
         &["models", "ls"],
         &["models", "verify"],
         &["models", "inspect"],
+        &["models", "try"],
         &["version"],
         &["init"],
         &["doctor"],

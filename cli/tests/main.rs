@@ -89,6 +89,7 @@ mod streams;
 mod tails;
 mod taps;
 mod traces;
+mod tried_models;
 mod vehicle_plans;
 mod vehicle_restarts;
 mod vehicles;

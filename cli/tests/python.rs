@@ -1,5 +1,5 @@
 //! Steps in Python, through the built binary. The interpreter is that of TIDEMILL_TEST_PYTHON, else `python3`.
-use crate::command::{Outcome, Place, command, tidemill};
+use crate::command::{Outcome, Place, command, root, tidemill};
 use crate::states::{checkpoint, waits};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
@@ -452,4 +452,28 @@ fn what_is_impossible_is_said_at_its_place() {
         assert_ne!(outcome.code, Some(0), "{options}");
         assert!(all.contains(expected), "{options}: {all}");
     }
+}
+
+#[test]
+fn pictures_name_their_formats() {
+    let Some(python) = interpreter() else { return };
+    let place = Place::empty("python");
+    let picture = image::RgbImage::new(3, 2);
+    let endings = ["ppm", "jpg", "png", "webp", "tiff", "bmp", "gif"];
+    place.write("a.ppm", b"P6\n1 1\n255\n\0\0\0");
+    for ending in &endings[1..] {
+        picture.save(place.path(&format!("a.{ending}"))).unwrap();
+    }
+    let text = "import sys, tidemill
+print(*(tidemill.Image(open('a.' + ending, 'rb').read()).format for ending in sys.argv[1:]), tidemill.Image(b'x').format)";
+    let output = std::process::Command::new(python)
+        .args(["-c", text])
+        .args(endings)
+        .current_dir(place.path("."))
+        .env("PYTHONPATH", root().join("operators/python/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed, "ppm jpeg png webp tiff bmp gif unknown\n", "{:?}", String::from_utf8(output.stderr));
 }

@@ -12,7 +12,7 @@ pub use tidemill_journal as journal;
 pub mod kind;
 pub mod measures;
 pub mod model;
-pub use tidemill_media::raw_image;
+pub use tidemill_media::{format, raw_image};
 pub mod record;
 pub mod registry;
 pub mod relational;

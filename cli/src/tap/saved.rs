@@ -1,10 +1,9 @@
 //! Pictures and sounds of a tap as files.
 use super::picture::png;
-use image::ImageFormat;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
-use tidemill_operators::raw_image::RawImage;
+use tidemill_operators::format::MediaFormat;
 use tidemill_operators::record::{EventTime, RecordId};
 
 /// The folder of the files.
@@ -47,22 +46,16 @@ fn failure(path: &Path, error: &std::io::Error) -> Failure {
 
 /// The end of the file's name and its content: as it is, but PNG for what no program opens.
 fn encoded(bytes: &[u8]) -> Option<(&'static str, Cow<'_, [u8]>)> {
-    if RawImage::is_one(bytes) {
-        return png(bytes).map(|png| ("png", Cow::Owned(png)));
-    }
-    if bytes.starts_with(b"RIFF") {
-        return Some(("wav", bytes.into()));
-    }
-    match image::guess_format(bytes).ok()? {
-        ImageFormat::Jpeg => Some(("jpg", bytes.into())),
-        ImageFormat::Png => Some(("png", bytes.into())),
-        _ => None,
+    match MediaFormat::of(bytes)? {
+        MediaFormat::Ppm => png(bytes).map(|png| ("png", Cow::Owned(png))),
+        format => Some((format.ending(), bytes.into())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_operators::raw_image::RawImage;
 
     #[test]
     fn files_have_the_form_that_their_names_say() {
@@ -79,6 +72,8 @@ mod tests {
         let jpeg = write(b"\xff\xd8\xff\xe0....", Some("image")).unwrap();
         assert!(jpeg.ends_with("cam1-7-abababab-image.jpg"), "{jpeg:?}");
         assert_eq!(write(b"RIFF....WAVE", None).unwrap().extension().unwrap(), "wav");
+        assert_eq!(write(b"OggS\0\x02", None).unwrap().extension().unwrap(), "ogg");
+        assert_eq!(write(b"II*\0\x08\0\0\0", None).unwrap().extension().unwrap(), "tiff");
         assert_eq!(write(b"no picture", None), None);
     }
 }

@@ -53,7 +53,8 @@ pub struct SampleMedium {
     pub source: Option<String>,
     /// The column.
     pub name: String,
-    /// `image/jpeg`, `image/png` or `audio/wav`, by its first bytes; none: another format, which is not sent.
+    /// `image/jpeg`, `image/png`, `image/webp`, `image/bmp`, `image/gif`, `audio/wav`, `audio/flac`, `audio/ogg` or
+    /// `audio/mpeg`, by its first bytes; none: another format, which is not sent.
     pub media_type: Option<String>,
     /// Its size.
     pub bytes: u64,

@@ -1,11 +1,11 @@
 // The newest records of each sink: values, pictures, sounds. All of it is somebody's data: it is set as text, and as pictures and sounds
-// of three kinds, never as markup.
+// of known formats, never as markup.
 import { element, milliseconds } from "./show.js";
 
 const MOST = 10;
 const LARGEST = 400000;
-const PICTURES = ["image/png", "image/jpeg"];
-const SOUNDS = ["audio/wav"];
+const PICTURES = ["image/jpeg", "image/png", "image/webp", "image/bmp", "image/gif"];
+const SOUNDS = ["audio/wav", "audio/flac", "audio/ogg", "audio/mpeg"];
 
 // The column, with the source where it is of one.
 const named = (one) => (one.source ? `${one.source}: ${one.name}` : one.name);

@@ -32,7 +32,7 @@ mod zip_map;
 
 pub use blueprint::load_manifest;
 pub use facts::{ModelFacts, inspect};
-pub use ml::MlKind;
+pub use ml::{CellReader, MlKind};
 pub use verify::verify;
 
 /// The page of the book about backends; its code is a documentation test.

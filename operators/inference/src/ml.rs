@@ -24,7 +24,8 @@
 mod columns;
 mod stateful;
 
-use self::columns::{CellReader, array, is_alike};
+pub use self::columns::CellReader;
+use self::columns::{array, is_alike};
 use self::stateful::{StateOptions, StatefulMl, rules};
 use crate::blueprint::{Blueprint, ReadColumn, Wanted};
 use crate::choice;

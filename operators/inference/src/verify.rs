@@ -121,17 +121,17 @@ fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Op
         let largest =
             a.iter().filter(|value| value.is_finite()).fold(1f64, |most, value| most.max(value.abs()));
         let tolerance = if whole && allowed < TOLERANCE_OF_8_BITS { 0.0 } else { allowed * largest };
-        let far = |(a, b): (&f64, &f64)| {
-            if a == b || a.is_nan() && b.is_nan() { 0.0 } else { (a - b).abs() }
-        };
-        // A NaN difference is larger than any.
-        let most = a
-            .iter()
-            .zip(&b)
-            .map(far)
-            .fold(0f64, |most, far| if far > most || far.is_nan() { far } else { most });
+        let most = farthest(&a, &b);
         (most.is_nan() || most > tolerance).then(|| (output.to_string(), most, tolerance))
     })
+}
+
+/// Returns the largest difference of two values at the same place; NaN, which is more than any, if only one of them is a number.
+pub fn farthest(a: &[f64], b: &[f64]) -> f64 {
+    let far = |(a, b): (&f64, &f64)| {
+        if a == b || a.is_nan() && b.is_nan() { 0.0 } else { (a - b).abs() }
+    };
+    a.iter().zip(b).map(far).fold(0f64, |most, far| if far > most || far.is_nan() { far } else { most })
 }
 
 /// A generated record of these lengths, deterministic by seed.
@@ -158,4 +158,17 @@ fn made_up(zeros: &PreparedRow, seed: u64, least: f32, most: f32, integers: u64)
         made
     });
     PreparedRow::new(made.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_found_wherever_they_are() {
+        assert_eq!(farthest(&[1.0, -2.0, f64::NAN], &[1.5, -4.0, f64::NAN]), 2.0);
+        assert_eq!(farthest(&[f64::INFINITY, 3.0], &[f64::INFINITY, 3.0]), 0.0);
+        assert!(farthest(&[f64::NAN, 1.0], &[0.0, 9.0]).is_nan(), "a later difference does not hide it");
+        assert_eq!(farthest(&[], &[]), 0.0);
+    }
 }

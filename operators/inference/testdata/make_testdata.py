@@ -153,6 +153,29 @@ def ort_format():
     onnxruntime.InferenceSession(str(HERE / "line_reader.onnx"), options, providers=["CPUExecutionProvider"])
 
 
+def two_boxes():
+    """[batch, 3, 8, 8] image to the same three boxes for each, [batch, 3, 6]: middle, width and height as shares of the
+    picture, score, class. The last has a low score. The names of the classes stand in the metadata, as Ultralytics writes
+    them."""
+    boxes = [[0.5, 0.5, 0.5, 0.25, 0.875, 1], [0.25, 0.125, 0.25, 0.125, 0.5, 0], [0.5, 0.5, 0.25, 0.25, 0.0625, 0]]
+    save("two_boxes",
+         [helper.make_node("ReduceMean", ["image"], ["means"], axes=[2, 3], keepdims=0),
+          helper.make_node("Unsqueeze", ["means", "last"], ["columns"]),
+          helper.make_node("Mul", ["columns", "zero"], ["nothing"]),
+          helper.make_node("Add", ["nothing", "boxes"], ["found"])],
+         [tensor("image", FLOAT, ["batch", 3, 8, 8])], [tensor("found", FLOAT, ["batch", 3, 6])],
+         [constant("last", [2], np.int64), constant("zero", 0, np.float32), constant("boxes", [boxes], np.float32)],
+         {"names": "{0: 'cat', 1: 'dog'}"})
+
+
+def running_sum():
+    """[batch, 2] float plus a state of that shape, which becomes the next state."""
+    save("running_sum",
+         [helper.make_node("Add", ["x", "before"], ["sum"]), helper.make_node("Identity", ["sum"], ["after"])],
+         [tensor("x", FLOAT, ["batch", 2]), tensor("before", FLOAT, ["batch", 2])],
+         [tensor("sum", FLOAT, ["batch", 2]), tensor("after", FLOAT, ["batch", 2])])
+
+
 def parrot():
     """An encoder-decoder that says back what it hears, with everything that a real one has: a mask, a
     cache that grows, one that stays, and a flag that says which branch runs.
@@ -270,6 +293,8 @@ def write_digests(manifest, names):
 
 if __name__ == "__main__":
     for make in (identity, fixed_batch, linear, image_means, convolution, text_sum, ctc,
-                 counter, line_reader, ort_format, parrot, resampled):
+                 counter, line_reader, ort_format, two_boxes, running_sum, parrot, resampled):
         make()
+    write_digests("two_boxes.yaml", ["two_boxes.onnx"])
+    write_digests("running_sum.yaml", ["running_sum.onnx"])
     write_digests("parrot.yaml", ["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_tokens.bin"])

@@ -62,6 +62,11 @@ impl Format {
     }
 }
 
+/// Whether the bytes, which start like MP3, have a tag or the header of a frame there.
+pub(crate) fn is_mp3(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"ID3") || mp3::begins(bytes)
+}
+
 /// Returns the bytes behind the ID3 tags with the title and the like: pictures in them may be large.
 fn without_tag(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;

@@ -7,6 +7,7 @@
 mod completeness;
 mod compressed;
 pub mod filter;
+pub mod format;
 pub mod grey;
 pub mod image;
 pub mod mel;

@@ -52,7 +52,9 @@ pub(super) fn array(
 }
 
 /// Reads the cells of one column.
-pub(super) enum CellReader<'a> {
+pub struct CellReader<'a>(Cells<'a>);
+
+enum Cells<'a> {
     Bytes(&'a BinaryArray),
     Text(&'a StringArray),
     Float(&'a Float64Array),
@@ -62,7 +64,7 @@ pub(super) enum CellReader<'a> {
 }
 
 /// The values of all tensors of a column.
-pub(super) enum Values<'a> {
+enum Values<'a> {
     Float32(&'a [f32]),
     Float16(&'a [f16]),
     Float64(&'a [f64]),
@@ -113,32 +115,34 @@ impl<'a> Values<'a> {
 }
 
 impl<'a> CellReader<'a> {
-    pub(super) fn new(array: &'a ArrayRef) -> Option<Self> {
+    /// Reads this column; `None` if a stream has no columns of its type.
+    pub fn new(array: &'a ArrayRef) -> Option<Self> {
         let any = array.as_any();
-        let bytes = || any.downcast_ref().map(CellReader::Bytes);
-        let text = || any.downcast_ref().map(CellReader::Text);
-        let float = || any.downcast_ref().map(CellReader::Float);
-        let integer = || any.downcast_ref().map(CellReader::Integer);
-        let truth = || any.downcast_ref().map(CellReader::Truth);
+        let bytes = || any.downcast_ref().map(Cells::Bytes);
+        let text = || any.downcast_ref().map(Cells::Text);
+        let float = || any.downcast_ref().map(Cells::Float);
+        let integer = || any.downcast_ref().map(Cells::Integer);
+        let truth = || any.downcast_ref().map(Cells::Truth);
         let tensor = || {
             let list: &FixedSizeListArray = any.downcast_ref()?;
-            Some(CellReader::Tensor(list, Values::of(list.values())?))
+            Some(Cells::Tensor(list, Values::of(list.values())?))
         };
-        bytes().or_else(text).or_else(float).or_else(integer).or_else(truth).or_else(tensor)
+        let cells = bytes().or_else(text).or_else(float).or_else(integer).or_else(truth).or_else(tensor);
+        cells.map(Self)
     }
 
     /// The value of a row.
-    pub(super) fn cell(&self, row: usize) -> Cell<'_> {
+    pub fn cell(&self, row: usize) -> Cell<'_> {
         fn valid<'a>(array: &dyn Array, row: usize, cell: impl FnOnce() -> Cell<'a>) -> Cell<'a> {
             if array.is_valid(row) { cell() } else { Cell::Missing }
         }
-        match self {
-            CellReader::Bytes(array) => valid(*array, row, || Cell::Bytes(array.value(row))),
-            CellReader::Text(array) => valid(*array, row, || Cell::Text(array.value(row))),
-            CellReader::Float(array) => valid(*array, row, || Cell::Float(array.value(row))),
-            CellReader::Integer(array) => valid(*array, row, || Cell::Integer(array.value(row))),
-            CellReader::Truth(array) => valid(*array, row, || Cell::Truth(array.value(row))),
-            CellReader::Tensor(list, values) => valid(*list, row, || {
+        match &self.0 {
+            Cells::Bytes(array) => valid(*array, row, || Cell::Bytes(array.value(row))),
+            Cells::Text(array) => valid(*array, row, || Cell::Text(array.value(row))),
+            Cells::Float(array) => valid(*array, row, || Cell::Float(array.value(row))),
+            Cells::Integer(array) => valid(*array, row, || Cell::Integer(array.value(row))),
+            Cells::Truth(array) => valid(*array, row, || Cell::Truth(array.value(row))),
+            Cells::Tensor(list, values) => valid(*list, row, || {
                 let start = list.value_offset_at(row);
                 let length = list.value_length() as usize;
                 values.part(start..start + length).unwrap_or(Cell::Missing)

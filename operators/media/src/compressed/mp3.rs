@@ -51,6 +51,11 @@ impl Frame {
     }
 }
 
+/// Whether the first bytes are the header of a frame.
+pub(super) fn begins(bytes: &[u8]) -> bool {
+    Frame::of(bytes).is_some()
+}
+
 /// The frames of a file.
 pub(super) struct Frames<'a> {
     /// Their bytes, without what is before and after them.

@@ -44,6 +44,11 @@ class Lease:
         return False
 
 
+#: The first bytes of pictures, other than those of WebP, and the names of their formats.
+FORMATS = ((b"P6", "ppm"), (b"\xff\xd8\xff", "jpeg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"II*\0", "tiff"), (b"MM\0*", "tiff"),
+           (b"BM", "bmp"), (b"GIF87a", "gif"), (b"GIF89a", "gif"))
+
+
 class Image:
     """A picture: JPEG, PNG, WebP, TIFF, BMP, GIF, or raw (binary PPM), as the frames of videos are."""
 
@@ -60,10 +65,11 @@ class Image:
 
     @property
     def format(self) -> str:
-        start = bytes(self.data[:4])
-        if start[:2] == b"P6":
-            return "ppm"
-        return "jpeg" if start[:2] == b"\xff\xd8" else "png" if start == b"\x89PNG" else "unknown"
+        """By the first bytes: jpeg, png, webp, tiff, bmp, gif, ppm (raw), or unknown."""
+        start = bytes(self.data[:12])
+        if start[:4] == b"RIFF" and start[8:] == b"WEBP":
+            return "webp"
+        return next((name for first, name in FORMATS if start.startswith(first)), "unknown")
 
     def header(self) -> typing.Tuple[int, int, int]:
         """Returns width, height and the start of the pixels of a raw picture."""

@@ -10,7 +10,7 @@ SCALARS = ("text", "int64", "float64", "bool", "image", "audio", "bytes")
 
 
 class Audio:
-    """Stands in annotations for a column with sounds (WAV bytes). Values are bytes."""
+    """Stands in annotations for a column with sounds (the bytes of WAV, FLAC, Ogg Vorbis or MP3). Values are bytes."""
 
 
 class Tensor:
