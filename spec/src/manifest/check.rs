@@ -126,6 +126,13 @@ impl Manifest {
         for (column, what) in columns.filter(|(column, _)| is_blank(column)) {
             blank(column, &column.span, "column", what);
         }
+        for input in &self.inputs {
+            // One of them stands for all, which may be hundreds.
+            if let Some(feature) = input.columns.iter().find(|feature| is_blank(&feature.column)) {
+                let what = "the names of your columns, in the order of the training,";
+                blank(&feature.column, &feature.span, "columns", what);
+            }
+        }
         found
     }
 
