@@ -89,7 +89,9 @@ fn of_one(
     let known = subject.exporter.labels.len();
     match shape {
         // Chosen by the file: corners, score, class.
-        [Side::Batch, Side::Size(places), Side::Size(6)] if subject.exporter.is_final && *places <= FEW => {
+        [Side::Batch, Side::Size(places), Side::Size(6)]
+            if *places <= FEW && (subject.exporter.is_final || subject.exporter.is_for("detect")) =>
+        {
             Some(head(
                 shape.to_vec(),
                 format!("{{form: corners, scores: best, {picture}, threshold: 0.25, iou: 1}}"),

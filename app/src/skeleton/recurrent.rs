@@ -1,5 +1,5 @@
 //! Models that keep tensors from record to record, and inputs of a fixed value; other families draft the rest.
-use super::draft::{Constant, Draft, State};
+use super::draft::{Constant, Draft, Entry, State};
 use super::ports::{self, Side};
 use super::subject::Subject;
 use super::{drafted, tensors};
@@ -36,10 +36,8 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
     let fed: Vec<(String, Vec<usize>)> = fed.chain(scalars).collect();
     let given: Vec<String> = states.iter().map(|state| state.output.clone()).collect();
     let rest = subject.without(&fed, &given);
-    let mut draft = match silero(&rest, &states) {
-        Some(draft) => draft,
-        None => drafted(&rest),
-    };
+    let mut draft =
+        silero(&rest, &states).or_else(|| streamed(&rest, &states)).unwrap_or_else(|| drafted(&rest));
     if !states.is_empty() {
         draft.remarks.push(
             "at the operator: `options: {state: {key: COLUMN}}` says which records follow each other"
@@ -118,7 +116,7 @@ fn stem(name: &str) -> Option<String> {
         &joined
     };
     let is_state = NAMES.contains(&stem) || WORDS.iter().any(|word| stem.contains(word));
-    // Numbers tell states of one name apart.
+    // Several states of one name differ by a number.
     let number: String = lower.chars().filter(char::is_ascii_digit).filter(|c| *c != '0').collect();
     is_state.then(|| format!("{stem}{number}"))
 }
@@ -145,20 +143,55 @@ fn constant(port: &Port) -> Option<Constant> {
     Some(Constant { name: port.name.clone(), value: value.to_owned(), guess: guess.to_owned() })
 }
 
+/// Drafts inputs whose steps come one by one, each in a record, because the model keeps what it needs of those before.
+fn streamed(rest: &Subject<'_>, states: &[State]) -> Option<Draft> {
+    let steps = |port: &Port| match rest.input_sides(port).as_slice() {
+        [Side::Batch, Side::Open(_), Side::Size(width)] => {
+            Some(vec![Side::Batch, Side::Size(1), Side::Size(*width)])
+        }
+        _ => None,
+    };
+    let is_fixed = |port: &&Port| ports::of_one(port, rest.batch()).is_some();
+    let (open, fixed): (Vec<&Port>, Vec<&Port>) =
+        rest.inputs.iter().copied().partition(|port| steps(port).is_some());
+    if states.is_empty() || open.is_empty() || !fixed.iter().all(is_fixed) {
+        return None;
+    }
+    let size = |side| if let Side::Size(size) = side { size } else { 1 };
+    let one = |port: &Port| steps(port).into_iter().flatten().map(size).collect();
+    let shapes: Vec<(&str, Vec<usize>)> = open.iter().map(|port| (port.name.as_str(), one(port))).collect();
+    let tried = rest.tried(&shapes);
+    let inputs = rest.inputs.iter().map(|port| match steps(port) {
+        Some(shape) => Entry::new(&port.name, &rest.input_column(port), "tensor", ports::dtype(port), shape)
+            .guess("one step for each record, because the model keeps its states"),
+        None => tensors::input(rest, port),
+    });
+    Some(Draft {
+        inputs: inputs.collect(),
+        outputs: tensors::outputs(rest, tried.as_ref()),
+        ..Draft::default()
+    })
+}
+
 /// Drafts the samples of Silero's detector of speech, whose file leaves their number open.
 fn silero(rest: &Subject<'_>, states: &[State]) -> Option<Draft> {
     let &[port] = rest.inputs.as_slice() else { return None };
-    let [state] = states else { return None };
-    let is_silero = state.output == "stateN" && port.name == "input";
+    let outputs: Vec<&str> = states.iter().map(|state| state.output.as_str()).collect();
+    let (samples, guess) = match outputs.as_slice() {
+        ["stateN"] => {
+            (SILERO, "as Silero at 16000 samples per second: 64 samples of the record before, then 512")
+        }
+        ["hn", "cn"] => (512, "as Silero 4: 512, 1024 or 1536 samples at 16000 samples per second"),
+        _ => return None,
+    };
     let [Side::Batch, Side::Open(_)] = rest.input_sides(port).as_slice() else { return None };
-    if !is_silero || !ports::is_float(port) {
+    if port.name != "input" || !ports::is_float(port) {
         return None;
     }
-    let shape = vec![Side::Batch, Side::Size(SILERO)];
+    let shape = vec![Side::Batch, Side::Size(samples)];
     let column = rest.input_column(port);
-    let input = super::draft::Entry::new(&port.name, &column, "tensor", ports::dtype(port), shape)
-        .guess("as Silero at 16000 samples per second: 64 samples of the record before, then 512");
-    let tried = rest.tried(&[(&port.name, vec![1, SILERO])]);
+    let input = Entry::new(&port.name, &column, "tensor", ports::dtype(port), shape).guess(guess);
+    let tried = rest.tried(&[(&port.name, vec![1, samples])]);
     let outputs = rest.outputs.iter().map(|port| {
         let shape = rest.output_sides(port, tried.as_ref());
         match Side::vector(&shape) {
@@ -247,9 +280,6 @@ outputs:
             .output("cN", "float32 [3, batch, 512]")
             .draft();
         assert!(text.contains("- {input: h0, output: hN, shape: [3, batch, 512]}"), "{text}");
-        assert!(
-            text.contains("shape: [batch, SIZE-OF-time, 512]") && text.contains("column: COLUMN-dvec"),
-            "{text}"
-        );
+        assert!(text.contains("shape: [batch, 1, 512]") && text.contains("column: COLUMN-dvec"), "{text}");
     }
 }

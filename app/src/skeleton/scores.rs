@@ -5,6 +5,9 @@ use super::ports::{self, Side};
 use super::subject::Subject;
 use tidemill_inference::facts::Port;
 
+/// More labels than these are better in a file of their own.
+const MANY: usize = 50;
+
 /// Drafts a label and its score, or for one class the value itself.
 pub(super) fn label_and_score(
     subject: &Subject<'_>,
@@ -30,6 +33,12 @@ pub(super) fn label_and_score(
             .note("for names of classes: `type: text`, and `argmax: {labels: [...]}` or `argmax: {labels_file: FILE}`")
             .step(Step::guessed("argmax: {}", "a score for each class; for all of them remove the step, `type: tensor`")),
     };
+    let label =
+        match labels.as_ref().is_some_and(|labels| labels.key.starts_with("labels:")) && classes > MANY {
+            true => label
+                .note("`labels_file: labels.txt` instead of `labels` reads a file with a label in each line"),
+            false => label,
+        };
     let softmax = (subject.maker(port) != "Softmax" && subject.maker(port) != "Sigmoid").then(|| {
         Step::guessed(
             "softmax: {}",

@@ -1,7 +1,7 @@
 //! Models that read the samples of a sound.
 use super::draft::{Draft, Entry, Step};
 use super::ports::{self, Side};
-use super::subject::Subject;
+use super::subject::{Subject, Tried};
 use super::{scores, tensors};
 use serde_json::Value;
 use tidemill_inference::facts::Port;
@@ -52,32 +52,50 @@ fn sound<'a>(subject: &Subject<'a>, port: &'a Port) -> Option<Sound<'a>> {
 
 /// Drafts a model of sounds.
 pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
-    let mut all = subject.inputs.iter().filter_map(|port| sound(subject, port));
-    let found = all.next()?;
+    let found = subject.inputs.iter().find_map(|port| sound(subject, port))?;
     let settings = subject.beside.json("preprocessor_config.json").unwrap_or_default();
-    let rate = settings.get("sampling_rate").and_then(Value::as_u64).filter(|rate| *rate > 0);
-    let mut steps = vec![match rate {
+    let known = settings.get("sampling_rate").and_then(Value::as_u64).filter(|rate| *rate > 0);
+    let rate = known.unwrap_or(RATE);
+    let second = rate as usize;
+    let run = |length: usize| {
+        let shape = found.shape.iter().map(|side| match side {
+            Side::Batch => 1,
+            Side::Size(size) => *size,
+            Side::Any | Side::Open(_) => length,
+        });
+        subject.tried(&[(&found.port.name, shape.collect())])
+    };
+    let text = subject.outputs.first().filter(|port| found.samples.is_none() && is_text(subject, port));
+    let text = text.filter(|_| subject.outputs.len() == 1);
+    let mut tried = run(found.samples.unwrap_or(second));
+    let varies =
+        found.samples.is_none() && text.is_none() && varies(subject, tried.as_ref(), || run(second * 2));
+    let samples = found.samples.or(varies.then_some(second));
+    if text.is_some() {
+        tried = None;
+    }
+    let mut steps = vec![match known {
         Some(rate) => Step::known(format!("resample: {{sample_rate: {rate}}}")),
         None => {
             Step::guessed(format!("resample: {{sample_rate: {RATE}}}"), "the rate of most models of speech")
         }
     }];
-    let rate = rate.unwrap_or(RATE);
-    if let Some(samples) = found.samples {
+    if let Some(samples) = samples {
         let length = TimeSpan((samples as u64).saturating_mul(1_000_000_000) / rate);
-        steps.push(Step::guessed(
-            format!("pad_or_trim: {{seconds: {length}}}"),
-            format!("{samples} samples at this rate"),
-        ));
+        let guess = match varies {
+            true => "an output is as long as the sound, so all sounds get one length".to_owned(),
+            false => format!("{samples} samples at this rate"),
+        };
+        steps.push(Step::guessed(format!("pad_or_trim: {{seconds: {length}}}"), guess));
     }
     if settings.get("do_normalize").and_then(Value::as_bool) == Some(true) {
         steps.push(Step::known("standardize: {}"));
     }
-    let open = |side: &Side| match side {
-        Side::Open(_) => Side::Any,
+    let closed = |side: &Side| match side {
+        Side::Open(_) | Side::Any => samples.map_or(Side::Any, Side::Size),
         side => side.clone(),
     };
-    let shape: Vec<Side> = found.shape.iter().map(open).collect();
+    let shape = found.shape.iter().map(closed).collect();
     let entry = Entry::new(&found.port.name, "audio", "audio", ports::dtype(found.port), shape);
     let entry = match found.is_named {
         true => entry,
@@ -85,46 +103,47 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
             entry.guess("the samples of a sound, from -1 to 1; for a vector `type: tensor` without steps")
         }
     };
-    // A second of sound, which no model is too long for.
-    let length = found.samples.unwrap_or(rate as usize);
-    let one = |side: &Side| match side {
-        Side::Batch => 1,
-        Side::Size(size) => *size,
-        Side::Any | Side::Open(_) => length,
-    };
-    let tried = subject.tried(&[(&found.port.name, found.shape.iter().map(one).collect())]);
     let mut outputs = Vec::new();
-    let mut remarks = Vec::new();
     for port in &subject.outputs {
         let shape = subject.output_sides(port, tried.as_ref());
-        let declared = subject.output_sides(port, None);
-        let is_open = found.samples.is_none() && declared.iter().any(|side| matches!(side, Side::Open(_)));
-        match (Side::vector(&shape), is_open) {
-            (Some(length), false) if ports::is_float(port) && scores::is_embedding(subject, port, length) => {
+        match Side::vector(&shape) {
+            _ if text.is_some() => outputs.push(steps_of_text(port, &shape)),
+            Some(length) if ports::is_float(port) && scores::is_embedding(subject, port, length) => {
                 outputs.push(scores::embedding(port, shape));
             }
-            (Some(classes), false) if ports::is_float(port) && outputs.is_empty() && shape.len() > 1 => {
+            Some(classes) if ports::is_float(port) && outputs.is_empty() && shape.len() > 1 => {
                 outputs.extend(scores::label_and_score(subject, port, shape, classes));
             }
-            (_, true) if shape.len() == 3 => outputs.push(steps_of_text(port, &declared)),
-            (_, is_open) => {
-                if is_open {
-                    remarks.push(format!(
-                        "`{}` has another length for each sound: `pad_or_trim` fixes it, and the length of the sound",
-                        port.name
-                    ));
-                }
-                outputs.push(tensors::output(subject, port, declared_or(&shape, &declared, is_open)));
-            }
+            _ => outputs.push(tensors::output(subject, port, shape)),
         }
     }
     let rest = subject.inputs.iter().filter(|port| port.name != found.port.name);
     let inputs = std::iter::once(entry.steps(steps)).chain(rest.map(|port| tensors::input(subject, port)));
-    Some(Draft { remarks, inputs: inputs.collect(), outputs, ..Draft::default() })
+    Some(Draft { inputs: inputs.collect(), outputs, ..Draft::default() })
 }
 
-fn declared_or(shape: &[Side], declared: &[Side], is_open: bool) -> Vec<Side> {
-    if is_open { declared.to_vec() } else { shape.to_vec() }
+fn is_open(subject: &Subject<'_>, port: &Port) -> bool {
+    subject.output_sides(port, None).iter().any(|side| matches!(side, Side::Open(_)))
+}
+
+/// Whether an output has scores of characters for each step of the sound.
+fn is_text(subject: &Subject<'_>, port: &Port) -> bool {
+    let shape = subject.output_sides(port, None);
+    let has_classes = matches!(shape.as_slice(), [Side::Batch, Side::Open(_), Side::Size(_)]);
+    has_classes && ports::is_named(port, &["logit", "prob", "ctc"])
+}
+
+/// Whether an output is longer for a longer sound, by two trials or else by the file.
+fn varies(subject: &Subject<'_>, short: Option<&Tried>, run: impl FnOnce() -> Option<Tried>) -> bool {
+    if !subject.outputs.iter().any(|port| is_open(subject, port)) {
+        return false;
+    }
+    match short.zip(run()) {
+        Some((short, long)) => {
+            subject.outputs.iter().any(|port| short.get(&port.name) != long.get(&port.name))
+        }
+        None => true,
+    }
 }
 
 /// Drafts scores of characters for each step of a sound of any length.
@@ -198,6 +217,20 @@ outputs:
             "{text}"
         );
         assert!(text.contains("- standardize: {}\n") && text.contains("shape: [batch, any, 32]"), "{text}");
+    }
+
+    #[test]
+    fn an_output_as_long_as_the_sound_fixes_its_length() {
+        let text = Case::new("mel")
+            .input("input", "float32 [batch_size, samples]")
+            .output("output", "float32 [time, 1, c, 32]")
+            .draft();
+        assert!(
+            text.contains("shape: [batch, 16000]") && text.contains("pad_or_trim: {seconds: 1s}"),
+            "{text}"
+        );
+        let text = Case::new("tags").input("audio", "float32 [n]").output("output", "float32 [n, 4]").draft();
+        assert!(text.contains("shape: [any]") && !text.contains("pad_or_trim"), "{text}");
     }
 
     #[test]

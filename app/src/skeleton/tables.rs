@@ -29,7 +29,10 @@ pub(super) fn draft_of_columns(subject: &Subject<'_>) -> Option<Draft> {
 }
 
 fn drafted(subject: &Subject<'_>) -> Draft {
-    let tried = subject.tried(&[]);
+    let is_open =
+        |port: &&Port| subject.output_sides(port, None).iter().any(|side| matches!(side, Side::Open(_)));
+    // Large forests take long to load.
+    let tried = if subject.outputs.iter().any(is_open) { subject.tried(&[]) } else { None };
     let mut remarks = Vec::new();
     if subject.outputs.iter().any(|port| is_map(subject, port)) && !subject.facts.class_labels.is_empty() {
         remarks.push(format!("its classes in order are {}", yaml::list(&subject.facts.class_labels)));

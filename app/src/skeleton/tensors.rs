@@ -3,6 +3,7 @@ use super::draft::{Draft, Entry};
 use super::ports::{self, Side};
 use super::subject::Subject;
 use tidemill_inference::facts::{Port, PortElement};
+use tidemill_spec::types::ElementType;
 
 /// Drafts an input whose column has tensors.
 pub(super) fn input(subject: &Subject<'_>, port: &Port) -> Entry {
@@ -32,7 +33,14 @@ fn entry_row(subject: &Subject<'_>, port: &Port) -> Vec<Side> {
 /// Drafts an output whose column has tensors.
 pub(super) fn output(subject: &Subject<'_>, port: &Port, shape: Vec<Side>) -> Entry {
     let is_known = !shape.is_empty() && (port.shape.is_some() || shape.len() > 1);
-    let entry = Entry::new(&port.name, &subject.output_column(port), "tensor", ports::dtype(port), shape);
+    let kind = match ports::element(port).filter(|_| is_known && Side::vector(&shape) == Some(1)) {
+        Some(ElementType::Text) => "text",
+        Some(ElementType::Bool) => "bool",
+        Some(element) if element.is_float() => "float64",
+        Some(_) => "int64",
+        None => "tensor",
+    };
+    let entry = Entry::new(&port.name, &subject.output_column(port), kind, ports::dtype(port), shape);
     match (&port.element, is_known) {
         (PortElement::Other(_), _) => entry.note("no tensor that a manifest can name: remove this output"),
         (_, false) => entry.note("the file does not say the shape: write that of a record after `batch`"),
@@ -46,12 +54,24 @@ pub(super) fn outputs(subject: &Subject<'_>, tried: Option<&super::subject::Trie
     subject.outputs.iter().map(draft).collect()
 }
 
+/// Drafts an input of a model that no family recognises.
+fn alone(subject: &Subject<'_>, port: &Port) -> Entry {
+    let entry = input(subject, port);
+    let is_sequence = ports::is_whole(port) && matches!(entry_row(subject, port).as_slice(), [Side::Open(_)]);
+    match is_sequence {
+        true => entry.guess(
+            "characters or tokens of a text: `type: text`, shape `[batch, any]`, and the step `characters` or `tokenize`",
+        ),
+        false => entry,
+    }
+}
+
 /// Drafts a model of tensors.
 pub(super) fn draft(subject: &Subject<'_>) -> Draft {
     let tried = subject.tried(&[]);
     Draft {
         remarks: subject.exporter.comments(),
-        inputs: subject.inputs.iter().map(|port| input(subject, port)).collect(),
+        inputs: subject.inputs.iter().map(|port| alone(subject, port)).collect(),
         outputs: outputs(subject, tried.as_ref()),
         ..Draft::default()
     }
@@ -65,7 +85,7 @@ mod tests {
     fn tensors_are_described_as_they_are() {
         let text = Case::new("x")
             .input("serving:0", "float32 [unk__749, 172, 8]")
-            .output("y", "float32 [unk__750, 88]")
+            .output("onset", "float32 [unk__750, 88]")
             .output("z", "float32 [unk__751, t, 8]")
             .draft();
         assert_eq!(
@@ -79,8 +99,8 @@ inputs:
     dtype: float32
     shape: [batch, 172, 8]
 outputs:
-  - name: y
-    column: COLUMN-y
+  - name: onset
+    column: COLUMN-onset
     type: tensor
     dtype: float32
     shape: [batch, 88]

@@ -2,7 +2,7 @@
 use super::draft::{Draft, Entry, Step};
 use super::ports::{self, Side};
 use super::subject::{Subject, Tried};
-use super::{labels, scores, tensors, yaml};
+use super::{labels, pictures, scores, tensors, yaml};
 use serde_json::Value;
 use tidemill_inference::facts::Port;
 use tidemill_spec::types::ElementType;
@@ -11,6 +11,10 @@ use tidemill_spec::types::ElementType;
 const TRIED: usize = 7;
 /// Tokens of a text where an output has values for each of them.
 const LENGTH: usize = 128;
+/// Side of a picture beside a text if the file accepts any.
+const PICTURE: usize = 224;
+/// Fewest values of a vector; fewer are scores of classes.
+const NARROWEST: usize = 32;
 /// Most values of a vector; more are scores of all tokens.
 const WIDEST: usize = 5000;
 
@@ -46,15 +50,19 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
     }
     let tokens: Vec<(&Port, &str)> =
         subject.inputs.iter().filter_map(|port| Some((*port, values(port)?))).collect();
+    let picture = pictures::of(subject).map(|picture| (picture.size(subject, PICTURE), picture));
+    let picture_shape =
+        picture.iter().map(|(size, picture)| (picture.port.name.as_str(), picture.shape(*size)));
     let shapes: Vec<(&str, Vec<usize>)> = tokens
         .iter()
         .map(|(port, _)| (port.name.as_str(), vec![1, fixed_length(subject, port).unwrap_or(TRIED)]))
+        .chain(picture_shape)
         .collect();
     let tried = subject.tried(&shapes);
     let (outputs, mut remarks, is_long) = outputs(subject, &tokens, tried.as_ref());
     let found = subject.beside.path("tokenizer.json");
     if found.is_none() {
-        remarks.push("guessed: `tokenizer.json` of the model is beside its file; put it there".to_owned());
+        remarks.push("put the model's `tokenizer.json` beside this manifest".to_owned());
     }
     let file = found.unwrap_or_else(|| "tokenizer.json".to_owned());
     let most = most_tokens(subject).filter(|_| !is_long);
@@ -66,7 +74,10 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
                 let length = fixed_length(subject, port).or(is_long.then_some(LENGTH));
                 tokenized(subject, port, give, &file, length, most)
             }
-            None => tensors::input(subject, port),
+            None => match picture.as_ref().filter(|(_, picture)| picture.port.name == port.name) {
+                Some((size, picture)) => picture.entry(subject, *size, picture.steps(subject, *size)),
+                None => tensors::input(subject, port),
+            },
         })
         .collect();
     Some(Draft { remarks, inputs, outputs, ..Draft::default() })
@@ -134,12 +145,16 @@ fn outputs(
     let is_open =
         |shape: &[Side]| matches!(shape, [Side::Batch, Side::Any, Side::Size(width)] if *width < WIDEST);
     let float = |port: &Port| ports::is_float(port);
-    let is_for_tokens = config_of(subject, "ForTokenClassification");
+    let is_for_tokens = |port: &Port, shape: &[Side]| {
+        let is_narrow = matches!(shape.last(), Some(Side::Size(width)) if *width < NARROWEST);
+        is_narrow || ports::is_named(port, &["logit"]) || config_of(subject, "ForTokenClassification")
+    };
     // A vector of the whole text that the file gives, unless it is the by-product of BERT.
     let ready = shapes
         .iter()
         .find(|(port, shape)| float(port) && is_pooled(shape) && !ports::is_named(port, &["pooler"]));
-    let open = shapes.iter().find(|(port, shape)| float(port) && is_open(shape) && !is_for_tokens);
+    let open =
+        shapes.iter().find(|(port, shape)| float(port) && is_open(shape) && !is_for_tokens(port, shape));
     if let Some((port, shape)) = ready.filter(|_| open.is_none() || !pools_beside(subject)) {
         let Some(Side::Size(length)) = shape.get(1) else { return (Vec::new(), Vec::new(), false) };
         let length = *length;
@@ -301,7 +316,10 @@ outputs:
     fn settings_beside_the_model_decide() {
         let case = encoder().output("last_hidden_state", "float32 [batch, sequence, 384]");
         let text = case.beside("1_Pooling/config.json", r#"{"pooling_mode_cls_token": true}"#).draft();
-        assert!(text.contains("- pick: {at: 0}\n") && text.contains("# guessed: `tokenizer.json`"), "{text}");
+        assert!(
+            text.contains("- pick: {at: 0}\n") && text.contains("# put the model's `tokenizer.json`"),
+            "{text}"
+        );
         let config = r#"{"id2label": {"0": "bad", "1": "good"}}"#;
         let text = encoder().output("logits", "float32 [batch, 2]").beside("config.json", config).draft();
         assert!(text.contains("argmax: {labels: [bad, good]}") && text.contains("softmax: {}"), "{text}");

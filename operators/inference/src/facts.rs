@@ -1,6 +1,6 @@
 //! Facts in an ONNX file, read without a backend.
 use crate::wire::{FieldValue, Fields, WireError};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidemill_spec::digest::sha256;
@@ -95,7 +95,7 @@ pub struct ModelFacts {
     /// Operators of the main graph and how often it has them: `Conv`, or `ai.onnx.ml.ZipMap` with the name of a domain other
     /// than that of the standard.
     pub operators: BTreeMap<String, usize>,
-    /// The operator that gives an output, by the output's name.
+    /// The operator that gives the values of an output, by the output's name; `Cast`, `Reshape` and the like are passed over.
     pub makers: BTreeMap<String, String>,
     /// Labels of the classes in the operators of `ai.onnx.ml`, in order.
     pub class_labels: Vec<String>,
@@ -189,12 +189,13 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if !description.has_graph {
         return Err(not_onnx("it has no graph".to_owned()));
     }
-    let Graph { inputs, outputs, weights, parameters, nodes, is_quantised, operators, mut makers, labels } =
+    let Graph { inputs, outputs, weights, parameters, nodes, is_quantised, operators, makers, labels } =
         description.graph;
     if outputs.is_empty() {
         return Err(not_onnx("its graph has no outputs".to_owned()));
     }
-    makers.retain(|name, _| outputs.iter().any(|port| port.name == *name));
+    let makers = outputs.iter().filter_map(|port| Some((port.name.clone(), maker(&makers, &port.name)?)));
+    let makers = makers.collect();
     Ok(ModelFacts {
         path: path.to_owned(),
         file_bytes: bytes.len() as u64,
@@ -234,8 +235,29 @@ struct Graph {
     nodes: usize,
     is_quantised: bool,
     operators: BTreeMap<String, usize>,
-    makers: BTreeMap<String, String>,
+    makers: HashMap<String, Maker>,
     labels: Vec<String>,
+}
+
+/// The operator that gives a tensor, and its first input.
+#[derive(Clone)]
+struct Maker {
+    operator: String,
+    input: Option<String>,
+}
+
+/// Returns the operator whose values a tensor has, before operators that only change their form.
+fn maker(makers: &HashMap<String, Maker>, name: &str) -> Option<String> {
+    const FORMS: [&str; 5] = ["Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze"];
+    let mut found = makers.get(name)?;
+    // A damaged file may have a circle.
+    for _ in 0..16 {
+        match found.input.as_ref().filter(|_| FORMS.contains(&found.operator.as_str())) {
+            Some(input) => found = makers.get(input)?,
+            None => break,
+        }
+    }
+    Some(found.operator.clone())
 }
 
 fn describe(bytes: &[u8]) -> Result<Description, WireError> {
@@ -304,9 +326,11 @@ impl Graph {
     /// Adds a node's operator, its outputs, and in the domain `ai.onnx.ml` its weights and labels.
     fn node(&mut self, fields: Fields<'_>) -> Result<(), WireError> {
         const TABLES: &str = "ai.onnx.ml";
-        let (mut outputs, mut operator, mut domain) = (Vec::new(), String::new(), String::new());
+        let (mut input, mut outputs) = (None, Vec::new());
+        let (mut operator, mut domain) = (String::new(), String::new());
         for field in fields {
             match field? {
+                (1, value) if input.is_none() => input = value.text(),
                 (2, value) => outputs.extend(value.text()),
                 (4, value) => operator = value.text().unwrap_or_default(),
                 (7, value) => domain = value.text().unwrap_or_default(),
@@ -333,7 +357,8 @@ impl Graph {
         if !domain.is_empty() && domain != "ai.onnx" {
             operator = format!("{domain}.{operator}");
         }
-        self.makers.extend(outputs.into_iter().map(|output| (output, operator.clone())));
+        let maker = Maker { operator: operator.clone(), input };
+        self.makers.extend(outputs.into_iter().map(|output| (output, maker.clone())));
         *self.operators.entry(operator).or_default() += 1;
         Ok(())
     }
