@@ -117,6 +117,22 @@ fn of_one(
                 *numbers - 4,
             ))
         }
+        [Side::Batch, Side::Size(_), Side::Size(6)]
+            if ports::is_named(port, &["box", "detection"])
+                && cells * 3 != size_of(shape)
+                && cells != size_of(shape) =>
+        {
+            let mut made = head(
+                shape.to_vec(),
+                "{scores: best, threshold: 0.25, iou: 0.45}".to_owned(),
+                "centre, width, height, score and class, as shares of the picture; `picture: [WIDTH, HEIGHT]` for pixels, `form: corners` for other boxes",
+                Vec::new(),
+                Sizing::Stretch,
+                known,
+            );
+            made.classes = None;
+            Some(made)
+        }
         [Side::Batch, places, Side::Size(numbers)] if *numbers > 5 => {
             let classes = *numbers - 5;
             match places {
@@ -143,6 +159,14 @@ fn of_one(
             }
         }
         _ => None,
+    }
+}
+
+/// Number of places of a shape.
+fn size_of(shape: &[Side]) -> usize {
+    match shape.get(1) {
+        Some(Side::Size(places)) => *places,
+        _ => 0,
     }
 }
 
@@ -317,6 +341,8 @@ outputs:
         );
         let text = draft("640", &[("output", "float32 [1, 25200, 85]")]);
         assert!(text.contains("{scores: objectness, picture: [640, 640]"), "{text}");
+        let text = draft("480", &[("boxes", "float32 [1, 2160, 6]")]);
+        assert!(text.contains("decode_boxes: {scores: best, threshold: 0.25, iou: 0.45}"), "{text}");
         let text = draft("640", &[("output", "float32 [1, 84, 8400]")]);
         assert!(text.contains("{transposed: true, scores: each, picture: [640, 640]"), "{text}");
         let text = draft("800", &[("logits", "float32 [1, 100, 92]"), ("pred_boxes", "float32 [1, 100, 4]")]);

@@ -123,11 +123,7 @@ fn stem(name: &str) -> Option<String> {
 
 /// Returns an input of one value that no column feeds.
 fn constant(port: &Port) -> Option<Constant> {
-    let is_one = port.shape.as_ref().is_some_and(|shape| match shape.as_slice() {
-        [] => true,
-        [Dimension::Fixed(1)] => true,
-        _ => false,
-    });
+    let is_one = matches!(port.shape.as_deref(), Some([] | [Dimension::Fixed(1)]));
     let element = ports::element(port).filter(|element| *element != ElementType::Text)?;
     if !is_one {
         return None;

@@ -2,7 +2,7 @@
 use super::draft::{Draft, Entry};
 use super::ports::{self, Side};
 use super::subject::{Subject, Tried};
-use super::{tensors, yaml};
+use super::{scores, tensors, yaml};
 use tidemill_inference::facts::{Port, PortElement};
 use tidemill_spec::manifest::BLANK_COLUMN;
 use tidemill_spec::types::ElementType;
@@ -50,7 +50,7 @@ fn drafted(subject: &Subject<'_>) -> Draft {
             .outputs
             .iter()
             .filter(|port| !is_lost(port))
-            .map(|port| output(subject, port, tried.as_ref()))
+            .flat_map(|port| outputs(subject, port, tried.as_ref()))
             .collect(),
         ..Draft::default()
     }
@@ -96,6 +96,18 @@ fn named(port: &Port) -> String {
 /// Whether an output is a list of dictionaries from classes to probabilities, which is read as a tensor.
 fn is_map(subject: &Subject<'_>, port: &Port) -> bool {
     matches!(port.element, PortElement::Other(_)) && port.shape.is_none() && subject.facts.uses("ai.onnx.ml")
+}
+
+/// Drafts the columns of an output: a label and its score, or one column.
+fn outputs(subject: &Subject<'_>, port: &Port, tried: Option<&Tried>) -> Vec<Entry> {
+    let shape = subject.output_sides(port, tried);
+    let is_of_classes = subject.outputs.len() == 1
+        && ports::is_float(port)
+        && (subject.maker(port) == "Softmax" || ports::is_named(port, &["logit", "prob"]));
+    match Side::vector(&shape).filter(|classes| is_of_classes && *classes > 1) {
+        Some(classes) => scores::label_and_score(subject, port, shape, classes),
+        None => vec![output(subject, port, tried)],
+    }
 }
 
 /// Drafts an output: a label, one value, or probabilities of classes.
@@ -217,6 +229,8 @@ outputs:
                 && text.contains("columns: [COLUMN-1, COLUMN-2, COLUMN-3]"),
             "{text}"
         );
+        let text = Case::new("mlp").input("x", "float32 [n, 4]").output("logits", "float32 [n, 3]").draft();
+        assert!(text.contains("argmax: {}") && text.contains("softmax: {}"), "{text}");
         let text = Case::new("outliers")
             .input("X", "float32 [?, 2]")
             .output("label", "int64 [?, 1]")

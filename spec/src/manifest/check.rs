@@ -314,6 +314,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_column_of_a_table_stands_for_all() {
+        let text = format!(
+            "version: 1\nid: x\ndescription: x\nfile: x.onnx\nsha256: {}\nlicence: MIT\norigin: {{kind: external, note: x}}\n\
+             backends: [ort]\n\
+             inputs: [{{name: x, type: features, columns: [age, {BLANK_COLUMN}-2, {BLANK_COLUMN}-3], dtype: float32, shape: [batch, 3]}}]\n\
+             outputs: [{{name: y, column: z, type: float64, dtype: float32, shape: [batch, 1]}}]\n",
+            "a".repeat(64)
+        );
+        let blanks = Manifest::parse(&text, "m.yaml").expect("a manifest with blanks").blanks();
+        let messages: Vec<&str> = blanks.iter().map(|blank| blank.message.as_str()).collect();
+        assert_eq!(messages, ["`COLUMN-2` is a placeholder"]);
+    }
+
+    #[test]
     fn what_is_to_be_filled_in_is_shown_where_it_stands() {
         let text = include_str!("../../tests/golden/model.yaml")
             .replace("reads an image, a sound and a text, gives features and two texts", BLANK_DESCRIPTION)
