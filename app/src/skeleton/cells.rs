@@ -5,14 +5,16 @@ pub(super) const STRIDES: [usize; 3] = [8, 16, 32];
 
 /// Number of cells of these strides in a picture.
 pub(super) fn count(height: usize, width: usize, strides: &[usize]) -> usize {
-    strides.iter().map(|stride| height.div_ceil(*stride) * width.div_ceil(*stride)).sum()
+    let cells = |stride: usize| height.div_ceil(stride).saturating_mul(width.div_ceil(stride));
+    strides.iter().fold(0, |all, stride| all.saturating_add(cells(*stride)))
 }
 
 /// Returns the stride and the anchors of a cell with which a level has this number of places.
 pub(super) fn stride(height: usize, width: usize, places: usize) -> Option<(usize, usize)> {
     let all =
         [4, 8, 16, 32, 64, 128].into_iter().flat_map(|stride| [1, 2, 3].map(|anchors| (stride, anchors)));
-    all.into_iter().find(|(stride, anchors)| count(height, width, &[*stride]) * anchors == places)
+    all.into_iter()
+        .find(|(stride, anchors)| count(height, width, &[*stride]).saturating_mul(*anchors) == places)
 }
 
 #[cfg(test)]

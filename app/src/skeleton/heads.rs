@@ -119,7 +119,7 @@ fn of_one(
         }
         [Side::Batch, Side::Size(_), Side::Size(6)]
             if ports::is_named(port, &["box", "detection"])
-                && cells * 3 != size_of(shape)
+                && cells.saturating_mul(3) != size_of(shape)
                 && cells != size_of(shape) =>
         {
             let mut made = head(
@@ -136,7 +136,7 @@ fn of_one(
         [Side::Batch, places, Side::Size(numbers)] if *numbers > 5 => {
             let classes = *numbers - 5;
             match places {
-                Side::Size(places) if *places == cells * 3 => Some(head(
+                Side::Size(places) if *places == cells.saturating_mul(3) => Some(head(
                     shape.to_vec(),
                     format!("{{scores: objectness, {picture}, threshold: 0.25, iou: 0.45}}"),
                     "as YOLOv5 and v7; `per_class: true` compares boxes of a class only",

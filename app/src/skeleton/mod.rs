@@ -5,7 +5,8 @@
 //! [`FAMILIES`]: the first one that recognises a model drafts it.
 //!
 //! ```no_run
-//! use std::path::Path;
+//! use std::cell::RefCell;
+use std::path::Path;
 //! let file = Path::new("models/detector.onnx");
 //! let facts = tidemill_inference::inspect(file)?;
 //! println!("{}", tidemill_app::skeleton::manifest(&facts, &file.with_file_name("")));
@@ -23,6 +24,7 @@ mod heads;
 mod labels;
 mod levels;
 mod lines;
+mod maps;
 mod pictures;
 mod ports;
 mod preparation;
@@ -61,6 +63,7 @@ const FAMILIES: &[Family] = &[
     texts::draft,
     lines::draft,
     levels::draft,
+    maps::draft,
     heads::draft,
     text_maps::draft,
     pictures::draft,
@@ -72,7 +75,16 @@ const FAMILIES: &[Family] = &[
 /// Returns the manifest's text. `directory`: start of the search for libraries.
 pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
     let beside = Beside::of(facts.path.parent().unwrap_or(Path::new("")));
-    text(facts, &beside, &|inputs| run(facts, directory, inputs))
+    let known = RefCell::new(Vec::new());
+    // Several families may try the same; loading takes longest.
+    text(facts, &beside, &|inputs| {
+        let found = known.borrow().iter().find(|(tried, _)| tried == inputs).map(|(_, found)| Clone::clone(found));
+        found.unwrap_or_else(|| {
+            let found = run(facts, directory, inputs);
+            known.borrow_mut().push((inputs.to_vec(), found.clone()));
+            found
+        })
+    })
 }
 
 /// Returns the manifest's text; `trial` runs the model.

@@ -46,7 +46,7 @@ impl Side {
         let sizes = sizes.collect::<Option<Vec<usize>>>()?;
         // Steps read the last dimension.
         let last = sizes.last().copied().unwrap_or(1);
-        (sizes.iter().product::<usize>() == last).then_some(last)
+        (sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size)) == last).then_some(last)
     }
 }
 

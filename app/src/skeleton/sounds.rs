@@ -68,8 +68,9 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
     let text = subject.outputs.first().filter(|port| found.samples.is_none() && is_text(subject, port));
     let text = text.filter(|_| subject.outputs.len() == 1);
     let mut tried = run(found.samples.unwrap_or(second));
-    let varies =
-        found.samples.is_none() && text.is_none() && varies(subject, tried.as_ref(), || run(second * 2));
+    let varies = found.samples.is_none()
+        && text.is_none()
+        && varies(subject, tried.as_ref(), || run(second.saturating_mul(2)));
     let samples = found.samples.or(varies.then_some(second));
     if text.is_some() {
         tried = None;

@@ -10,6 +10,9 @@ use tidemill_spec::types::ElementType;
 /// Most columns of a model without operators of tables; a longer row is a vector.
 const MOST_COLUMNS: usize = 256;
 
+/// Most columns that are named one by one.
+const MOST_NAMED: usize = 4096;
+
 /// Drafts a model with operators of `ai.onnx.ml`.
 pub(super) fn draft_of_operators(subject: &Subject<'_>) -> Option<Draft> {
     let is_row = |port: &&Port| port.shape.as_ref().is_some_and(|shape| (1..=2).contains(&shape.len()));
@@ -74,7 +77,7 @@ fn input(subject: &Subject<'_>, port: &Port) -> Entry {
             Entry::features(&port.name, vec![named(port)], ports::dtype(port), sides)
                 .guess("the column has the name of the input")
         }
-        (Some(Float16 | Float32 | Float64 | Int32 | Int64), Some(width)) => {
+        (Some(Float16 | Float32 | Float64 | Int32 | Int64), Some(width)) if width <= MOST_NAMED => {
             let start = match is_single {
                 true => format!("{BLANK_COLUMN}-{}", yaml::identifier(&port.name)),
                 false => BLANK_COLUMN.to_owned(),

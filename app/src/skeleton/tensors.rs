@@ -15,10 +15,14 @@ pub(super) fn input(subject: &Subject<'_>, port: &Port) -> Entry {
         Some(_) if is_alone => entry.note("no dimension counts records: they are run one by one"),
         Some(_) => entry,
     };
-    // A spectrum may have one channel before it.
     let is_spectrum = ports::is_named(port, &["mel", "fbank", "spec"]) || {
-        matches!(&entry_row(subject, port)[..], [Side::Size(1), Side::Size(mels), Side::Size(frames)]
-            if matches!(mels, 40 | 64 | 80 | 128) && frames > mels)
+        let row = entry_row(subject, port);
+        let row = match row.as_slice() {
+            [Side::Size(1), inner @ ..] => inner,
+            row => row,
+        };
+        let is_bands = |bands: usize, frames: usize| matches!(bands, 40 | 64 | 80 | 128) && frames > bands;
+        matches!(*row, [Side::Size(a), Side::Size(b)] if is_bands(a, b) || is_bands(b, a))
     };
     match is_spectrum && ports::is_float(port) {
         true => entry.guess("a spectrum of a sound; `log_mel` on `type: audio` may compute it"),

@@ -2,8 +2,9 @@
 use super::cases::Case;
 use super::*;
 use tidemill_inference::blueprint::Blueprint;
+use tidemill_inference::facts::{Dimension, Port};
 use tidemill_inference::inspect;
-use tidemill_spec::manifest::Manifest;
+use tidemill_spec::manifest::{self, Manifest};
 
 /// Checks that a draft is a manifest whose steps fit, but for sizes to write, and that it feeds all inputs of the file.
 pub(super) fn check(text: &str, facts: &ModelFacts) {
@@ -17,6 +18,10 @@ pub(super) fn check(text: &str, facts: &ModelFacts) {
             for port in facts.inputs.iter().filter(|_| !is_of_tokens) {
                 assert!(named.contains(&port.name.as_str()), "`{}` is not fed: {text}", port.name);
             }
+            let inputs = manifest.inputs.iter().map(|input| (&input.name, &input.shape));
+            inputs.for_each(|(name, shape)| fits(name, shape, &facts.inputs, text));
+            let outputs = manifest.outputs.iter().map(|output| (&output.name, &output.shape));
+            outputs.for_each(|(name, shape)| fits(name, shape, &facts.outputs, text));
             assert!(!manifest.blanks().is_empty());
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("m.yaml");
@@ -33,6 +38,23 @@ pub(super) fn check(text: &str, facts: &ModelFacts) {
             assert!(text.contains("SIZE"), "{found}\n{text}");
         }
     }
+}
+
+/// Checks that a shape is one that the file allows; a rank that the file leaves open is shown by a run.
+fn fits(name: &str, shape: &[manifest::Dimension], ports: &[Port], text: &str) {
+    let port = ports.iter().find(|port| port.name == name).unwrap_or_else(|| panic!("no `{name}`: {text}"));
+    let Some(declared) = &port.shape else { return };
+    if declared.len() != shape.len() && declared.iter().any(|side| matches!(side, Dimension::Free(_))) {
+        return;
+    }
+    let side = |(side, declared): (&manifest::Dimension, &Dimension)| match (side, declared) {
+        (_, Dimension::Free(_)) => true,
+        (manifest::Dimension::Batch, Dimension::Fixed(size)) => *size == 1,
+        (manifest::Dimension::Fixed(side), Dimension::Fixed(size)) => *side as usize == *size,
+        (manifest::Dimension::Any, Dimension::Fixed(_)) => false,
+    };
+    let is_fit = declared.len() == shape.len() && shape.iter().zip(declared).all(side);
+    assert!(is_fit, "`{name}` has {declared:?}: {text}");
 }
 
 /// Models of the zoo and of others: inputs, outputs, operators or metadata, and parts of the draft.
@@ -261,4 +283,59 @@ fn columns_of_features_are_placeholders() {
     let manifest = Manifest::parse(&case.draft(), "m.yaml").unwrap();
     let found = manifest.blanks();
     assert!(found.iter().any(|finding| finding.message == "`COLUMN-1` is a placeholder"), "{found}");
+}
+
+proptest::proptest! {
+    /// A file may declare anything.
+    #[test]
+    fn drafts_of_any_shapes_never_panic(
+        inputs in proptest::collection::vec(any_port(), 1..4),
+        outputs in proptest::collection::vec(any_port(), 1..6),
+        is_table: bool,
+    ) {
+        let mut facts = ModelFacts::of_bytes(Path::new("x.onnx"), b"");
+        (facts.inputs, facts.outputs) = (inputs, outputs);
+        if is_table {
+            facts.operators.insert("ai.onnx.ml.ZipMap".to_owned(), 1);
+        }
+        let draft = text(&facts, &Beside::default(), &|_| None);
+        proptest::prop_assert!(draft.contains("outputs:"));
+    }
+}
+
+/// A port with one of the names and sizes that families look for.
+fn any_port() -> impl proptest::strategy::Strategy<Value = Port> {
+    use proptest::prelude::*;
+    const NAMES: [&str; 14] = [
+        "x",
+        "input_ids",
+        "attention_mask",
+        "state",
+        "state_out",
+        "h",
+        "hn",
+        "audio",
+        "boxes",
+        "logits",
+        "bytes",
+        "sr",
+        "label",
+        "past_key_values",
+    ];
+    const SIZES: [usize; 14] =
+        [1, 2, 3, 4, 6, 32, 80, 85, 640, 8400, 25_200, 1 << 20, 1 << 40, usize::MAX >> 1];
+    let side = prop_oneof![
+        proptest::sample::select(SIZES.to_vec()).prop_map(Dimension::Fixed),
+        proptest::sample::select(vec!["", "batch", "n"]).prop_map(|name| Dimension::Free(name.to_owned())),
+    ];
+    let shape = proptest::option::weighted(0.9, proptest::collection::vec(side, 0..6));
+    let element = prop_oneof![
+        proptest::sample::select(ElementType::ALL.to_vec()).prop_map(PortElement::Known),
+        Just(PortElement::Other("uint16".to_owned())),
+    ];
+    (proptest::sample::select(NAMES.to_vec()), element, shape).prop_map(|(name, element, shape)| Port {
+        name: name.to_owned(),
+        element,
+        shape,
+    })
 }

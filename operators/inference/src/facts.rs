@@ -129,7 +129,7 @@ impl ModelFacts {
 
     /// Whether an operator is of this domain, such as `ai.onnx.ml`.
     pub fn uses(&self, domain: &str) -> bool {
-        let of_domain = |name: &String| name.strip_prefix(domain).is_some_and(|rest| rest.starts_with('.'));
+        let of_domain = |name: &String| name.rsplit_once('.').is_some_and(|(of, _)| of == domain);
         self.operators.keys().any(of_domain)
     }
 }
