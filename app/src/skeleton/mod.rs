@@ -5,8 +5,7 @@
 //! [`FAMILIES`]: the first one that recognises a model drafts it.
 //!
 //! ```no_run
-//! use std::cell::RefCell;
-use std::path::Path;
+//! use std::path::Path;
 //! let file = Path::new("models/detector.onnx");
 //! let facts = tidemill_inference::inspect(file)?;
 //! println!("{}", tidemill_app::skeleton::manifest(&facts, &file.with_file_name("")));
@@ -42,6 +41,7 @@ use self::beside::Beside;
 use self::draft::Draft;
 use self::exporter::Exporter;
 use self::subject::{Subject, Tried};
+use std::cell::RefCell;
 use std::path::Path;
 use tidemill_inference::backend;
 use tidemill_inference::facts::{ModelFacts, PortElement};
@@ -78,7 +78,8 @@ pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
     let known = RefCell::new(Vec::new());
     // Several families may try the same; loading takes longest.
     text(facts, &beside, &|inputs| {
-        let found = known.borrow().iter().find(|(tried, _)| tried == inputs).map(|(_, found)| Clone::clone(found));
+        let found =
+            known.borrow().iter().find(|(tried, _)| tried == inputs).map(|(_, found)| Clone::clone(found));
         found.unwrap_or_else(|| {
             let found = run(facts, directory, inputs);
             known.borrow_mut().push((inputs.to_vec(), found.clone()));
