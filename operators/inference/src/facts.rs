@@ -2,7 +2,7 @@
 use crate::ort_format;
 use crate::wire::{FieldValue, Fields, WireError};
 use crate::zip_map;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidemill_spec::digest::sha256;
@@ -93,7 +93,7 @@ pub struct ModelFacts {
     pub outputs: Vec<Port>,
     /// Version of the standard operator set it uses.
     pub opset: Option<i64>,
-    /// Number of weights (elements of all initialisers).
+    /// Number of weights: elements of all initialisers, and floats of the operators of `ai.onnx.ml`, such as trees.
     pub parameters: u64,
     /// Number of operators in the main graph.
     pub nodes: usize,
@@ -107,6 +107,13 @@ pub struct ModelFacts {
     /// Metadata of its maker, by name: an alphabet, labels, a licence. The classes of an output that is a map are under its name,
     /// one in each line.
     pub metadata: BTreeMap<String, String>,
+    /// Operators of the main graph and how often it has them: `Conv`, or `ai.onnx.ml.ZipMap` with the name of a domain other
+    /// than that of the standard.
+    pub operators: BTreeMap<String, usize>,
+    /// The operator that gives the values of an output, by the output's name; `Cast`, `Reshape` and the like are passed over.
+    pub makers: BTreeMap<String, String>,
+    /// Labels of the classes in the operators of `ai.onnx.ml`, in order.
+    pub class_labels: Vec<String>,
 }
 
 impl ModelFacts {
@@ -130,7 +137,16 @@ impl ModelFacts {
             producer: None,
             maps: Vec::new(),
             metadata: BTreeMap::new(),
+            operators: BTreeMap::new(),
+            makers: BTreeMap::new(),
+            class_labels: Vec::new(),
         }
+    }
+
+    /// Whether an operator is of this domain, such as `ai.onnx.ml`.
+    pub fn uses(&self, domain: &str) -> bool {
+        let of_domain = |name: &String| name.rsplit_once('.').is_some_and(|(of, _)| of == domain);
+        self.operators.keys().any(of_domain)
     }
 }
 
@@ -196,7 +212,8 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if !description.has_graph {
         return Err(not_onnx("it has no graph".to_owned()));
     }
-    let Graph { inputs, mut outputs, weights, parameters, nodes, is_quantised } = description.graph;
+    let Graph { inputs, mut outputs, weights, parameters, nodes, is_quantised, operators, makers, labels } =
+        description.graph;
     let mut metadata = description.metadata;
     let mut maps = Vec::new();
     if outputs.iter().any(|port| matches!(port.element, PortElement::Other(_))) {
@@ -211,6 +228,8 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if outputs.is_empty() {
         return Err(not_onnx("its graph has no outputs".to_owned()));
     }
+    let makers = outputs.iter().filter_map(|port| Some((port.name.clone(), maker(&makers, &port.name)?)));
+    let makers = makers.collect();
     Ok(ModelFacts {
         path: path.to_owned(),
         file_bytes: bytes.len() as u64,
@@ -225,6 +244,9 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
         producer: description.producer.filter(|name| !name.is_empty()),
         maps,
         metadata,
+        operators,
+        makers,
+        class_labels: labels,
     })
 }
 
@@ -263,6 +285,30 @@ struct Graph {
     parameters: u64,
     nodes: usize,
     is_quantised: bool,
+    operators: BTreeMap<String, usize>,
+    makers: HashMap<String, Maker>,
+    labels: Vec<String>,
+}
+
+/// The operator that gives a tensor, and its first input.
+#[derive(Clone)]
+struct Maker {
+    operator: String,
+    input: Option<String>,
+}
+
+/// Returns the operator whose values a tensor has, before operators that only change their form.
+fn maker(makers: &HashMap<String, Maker>, name: &str) -> Option<String> {
+    const FORMS: [&str; 5] = ["Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze"];
+    let mut found = makers.get(name)?;
+    // A damaged file may have a circle.
+    for _ in 0..16 {
+        match found.input.as_ref().filter(|_| FORMS.contains(&found.operator.as_str())) {
+            Some(input) => found = makers.get(input)?,
+            None => break,
+        }
+    }
+    Some(found.operator.clone())
 }
 
 fn describe(bytes: &[u8]) -> Result<Description, WireError> {
@@ -312,6 +358,7 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
                 found.nodes += 1;
                 found.is_quantised |= is_of_8_bits(value.message())?;
                 found.parameters = found.parameters.saturating_add(constant(value.message())?);
+                found.node(value.message())?;
             }
             (5, value) => {
                 let (name, elements) = weight(value.message())?;
@@ -324,6 +371,75 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
         }
     }
     Ok(found)
+}
+
+impl Graph {
+    /// Adds a node's operator, its outputs, and in the domain `ai.onnx.ml` its weights and labels.
+    fn node(&mut self, fields: Fields<'_>) -> Result<(), WireError> {
+        const TABLES: &str = "ai.onnx.ml";
+        let (mut input, mut outputs) = (None, Vec::new());
+        let (mut operator, mut domain) = (String::new(), String::new());
+        for field in fields {
+            match field? {
+                (1, value) if input.is_none() => input = value.text(),
+                (2, value) => outputs.extend(value.text()),
+                (4, value) => operator = value.text().unwrap_or_default(),
+                (7, value) => domain = value.text().unwrap_or_default(),
+                _ => {}
+            }
+        }
+        if domain == TABLES {
+            let attributes = fields.filter_map(|field| match field {
+                Ok((5, value)) => Some(Attribute::of(value.message())),
+                _ => None,
+            });
+            for attribute in attributes {
+                let Attribute { name, floats, labels } = attribute?;
+                // The hit rates of a tree are no weights.
+                if !name.ends_with("hitrates") {
+                    self.parameters = self.parameters.saturating_add(floats);
+                }
+                let is_better = operator == "ZipMap" || self.labels.is_empty();
+                if name.starts_with("classlabels") && is_better && !labels.is_empty() {
+                    self.labels = labels;
+                }
+            }
+        }
+        if !domain.is_empty() && domain != "ai.onnx" {
+            operator = format!("{domain}.{operator}");
+        }
+        let maker = Maker { operator: operator.clone(), input };
+        self.makers.extend(outputs.into_iter().map(|output| (output, maker.clone())));
+        *self.operators.entry(operator).or_default() += 1;
+        Ok(())
+    }
+}
+
+/// An attribute of a node: the number of its floats, and its texts or integers as labels.
+#[derive(Default)]
+struct Attribute {
+    name: String,
+    floats: u64,
+    labels: Vec<String>,
+}
+
+impl Attribute {
+    fn of(fields: Fields<'_>) -> Result<Self, WireError> {
+        let mut found = Self::default();
+        for field in fields {
+            match field? {
+                (1, value) => found.name = value.text().unwrap_or_default(),
+                (7, FieldValue::Fixed) => found.floats += 1,
+                (7, FieldValue::Bytes(packed)) => found.floats += packed.len() as u64 / 4,
+                (8, value) if found.name.starts_with("classlabels") => {
+                    found.labels.extend(value.integers()?.iter().map(ToString::to_string));
+                }
+                (9, value) if found.name.starts_with("classlabels") => found.labels.extend(value.text()),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// Whether a node computes with 8 bits.
@@ -487,6 +603,17 @@ mod tests {
         assert_eq!(inputs, ["text [batch, 6] int64", "extra [batch, 2] float32"]);
         assert_eq!(facts.outputs[0].type_text(), "[batch, 5] float32");
         assert_eq!((facts.opset, facts.parameters, facts.nodes), (Some(17), 16, 3));
+        assert_eq!(facts.operators.values().sum::<usize>(), 3);
+        assert!(facts.makers.contains_key(&facts.outputs[0].name), "{:?}", facts.makers);
+    }
+
+    #[test]
+    fn operators_of_tables_name_their_classes() {
+        let facts = inspect(&testdata("tables/forest_zipmap.onnx")).unwrap();
+        assert!(facts.uses("ai.onnx.ml") && !facts.uses("ai.onnx"));
+        assert_eq!(facts.operators.get("ai.onnx.ml.ZipMap"), Some(&1));
+        assert!(facts.class_labels.len() > 1, "{:?}", facts.class_labels);
+        assert!(facts.parameters > 0, "the thresholds and the values of the leaves");
     }
 
     #[test]

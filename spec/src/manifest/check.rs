@@ -154,6 +154,13 @@ impl Manifest {
         for (column, what) in columns.filter(|(column, _)| is_blank(column)) {
             blank(column, &column.span, "column", what);
         }
+        for input in &self.inputs {
+            // One of them stands for all, which may be hundreds.
+            if let Some(feature) = input.columns.iter().find(|feature| is_blank(&feature.column)) {
+                let what = "the names of your columns, in the order of the training,";
+                blank(&feature.column, &feature.span, "columns", what);
+            }
+        }
         found
     }
 
@@ -337,6 +344,20 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a Located<String>>, foun
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_column_of_a_table_stands_for_all() {
+        let text = format!(
+            "version: 1\nid: x\ndescription: x\nfile: x.onnx\nsha256: {}\nlicence: MIT\norigin: {{kind: external, note: x}}\n\
+             backends: [ort]\n\
+             inputs: [{{name: x, type: features, columns: [age, {BLANK_COLUMN}-2, {BLANK_COLUMN}-3], dtype: float32, shape: [batch, 3]}}]\n\
+             outputs: [{{name: y, column: z, type: float64, dtype: float32, shape: [batch, 1]}}]\n",
+            "a".repeat(64)
+        );
+        let blanks = Manifest::parse(&text, "m.yaml").expect("a manifest with blanks").blanks();
+        let messages: Vec<&str> = blanks.iter().map(|blank| blank.message.as_str()).collect();
+        assert_eq!(messages, ["`COLUMN-2` is a placeholder"]);
+    }
 
     #[test]
     fn what_is_to_be_filled_in_is_shown_where_it_stands() {
