@@ -43,7 +43,8 @@ if __name__ == '__main__':
     want = sys.argv[1:]
     def on(n): return not want or n in want
     if on('texts'):
-        for t, k in (('english', 'text'), ('words', 'word'), ('tickets', 'text'), ('thai', 'text'), ('arabic', 'text')): dump(t, [{k: x} for x in json.load(open(f'inputs/texts/{t}.json'))])
+        for t, k in (('english', 'text'), ('words', 'word'), ('tickets', 'text'), ('thai', 'text'), ('arabic', 'text')):
+            if os.path.exists(f'inputs/texts/{t}.json'): dump(t, [{k: x} for x in json.load(open(f'inputs/texts/{t}.json'))])
         for n in ('minilm-l6-int8', 'paraphrase-minilm-l3', 'chars2vec-en-300'): calls(n)
     if on('silero'):
         chunks('silero-vad', 'silero', ('sound', 'chunk'), {'samples': 'input'}); chunks('oww-silero-vad', 'oww-silero', ('sound', 'chunk'), {'samples': 'input'})
