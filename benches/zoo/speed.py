@@ -85,7 +85,8 @@ def rows_differ(name):
 
     def keyed(path):
         with open(path) as file:
-            return {row['key']: row for row in map(json.loads, file) if 'key' in row}
+            rows = map(json.loads, file)
+            return {row.get('key') or row['name'].split('.')[0]: row for row in rows if 'key' in row or 'name' in row}
     ours, theirs = keyed(f'{place}/tidemill.jsonl'), keyed(f'{place}/loop.jsonl')
     column = next((text for text in texts if ours and text in next(iter(ours.values())) and text in next(iter(theirs.values()))), None)
     if column is None:

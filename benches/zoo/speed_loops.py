@@ -62,6 +62,8 @@ def _(session):
         path = under_inputs(path)
         row = finish(session.run(None, prepare(path)), path)
         row.pop('drawn', None)
+        if 'argmax' in row:
+            row['label'] = row.pop('argmax')
         return {'key': key(path), **row}
     return step
 
