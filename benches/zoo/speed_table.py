@@ -60,6 +60,9 @@ class Row:
         self.over_loop = of([rate(turn['tidemill']) / rate(turn['loop']) for turn in rounds])
         written = lambda run: run['records'] / (run['seconds'] + run['writing'])
         self.over_writing = of([rate(turn['tidemill']) / written(turn['loop']) for turn in rounds])
+        start = found['start_processor_seconds']
+        by_time = lambda run, less: run['records'] / max(1e-9, run['processor_seconds'] - less)
+        self.over_time = of([by_time(turn['tidemill'], start) / by_time(turn['loop'], 0) for turn in rounds])
         self.package = self.over_package = None
         if all('package' in turn for turn in rounds):
             self.package = of([rate(turn['package']) for turn in rounds])
@@ -108,6 +111,9 @@ def write(kept):
     for name, found in models.items():
         found['why_no_package'] = why_not(name) or (found.get('package') or 'not installed')[:120]
     rows = {name: {cores: Row(one) for cores, one in found['cores'].items()} for name, found in models.items()}
+    for one in rows.values():
+        for cores, row in one.items():
+            row.over_best = row.tidemill[0] / max(other.loop[0] for number_, other in one.items() if number_ <= cores)
     all_cores = sorted({cores for one in rows.values() for cores in one})
     facts, agrees = kept['facts'], agreement()
     causes = {}
@@ -122,13 +128,17 @@ def write(kept):
     def summary(label, figure):
         out.append(f'| {label} | ' + ' | '.join(figure([(name, rows[name][cores]) for name in rows if cores in rows[name]]) for cores in all_cores) + ' |')
     named = lambda test: lambda found: str(sum(1 for name, row in found if test(name, row)))
+    summary('models slower than the loop on these cores or fewer, whichever is faster', named(lambda name, row: row.over_best < 1))
     of_mean = lambda test: lambda found: f'{mean([row.over_loop[0] for name, row in found if test(name)]):.2f} (of {sum(1 for name, _ in found if test(name))})'
     summary('models slower than the loop (median ratio below 1)', named(lambda name, row: row.over_loop[0] < 1))
     summary('of these, slower in each round', named(lambda name, row: row.over_loop[2] < 1))
     summary('ratio to the loop, geometric mean, models that read pictures, sounds, files, texts', of_mean(prepares))
+    summary('the same to the loop on these cores or fewer, whichever is faster', lambda found: f'{mean([row.over_best for name, row in found if prepares(name)]):.2f}')
     summary('of these, at least 1.5', named(lambda name, row: prepares(name) and row.over_loop[0] >= 1.5))
     summary('ratio to the loop, geometric mean, tables', of_mean(lambda name: reads(name) == 'table'))
     summary('ratio to the loop, geometric mean, prepared tensors', of_mean(lambda name: reads(name) == 'tensors'))
+    summary('ratio of records per second of processor time to the loop, geometric mean, all models', lambda found: f'{mean([row.over_time[0] for _, row in found]):.2f} (of {len(found)})')
+    summary('models with fewer records per second of processor time than the loop', named(lambda name, row: row.over_time[0] < 1))
     summary('ratio to the package, geometric mean', lambda found: f'{mean([row.over_package[0] for _, row in found if row.over_package]):.2f} (of {sum(1 for _, row in found if row.over_package)})')
     out += ['', '## Conditions', '']
     packages = ', '.join(f'{name} {version}' for name, version in facts['packages'].items())
@@ -141,6 +151,8 @@ def write(kept):
     out += [
         '- Tidemill: `tidemill run workflow.yaml --rate max`, `backend: ort`, all else as by default, so no batches and as many copies of the model as processors; bound to one processor or two; reads files, writes JSON lines. The rate is records by the seconds of the run as its report has them, from the start of the sources to the last row; `whole command` includes the start of the program and loading.',
         '- Loop: reads a file, prepares it with numpy, OpenCV or Pillow as the package does, `session.run` with as many threads as processors, makes the result, keeps it in a list. Loading is left out. It writes nothing; `loop that writes` adds the time of `json.dumps` of its rows.',
+        '- `ratio by processor time` compares records per second of processor time of all threads, without that of the start: other programs disturb it less, and several threads gain nothing by it.',
+        '- `ratio to the faster loop`: two threads of a session are slower than one for small models and on a busy machine, so two cores are also compared with the loop on one.',
         '- Package: its own call, file by file, sessions with as many threads as processors. Its result may have more than the loop\'s.',
         '- All compute with the same library of ONNX Runtime. Inputs are copies of few different ones, in the file cache.',
         '- `prepared`: the rows have the input tensors, made by the package\'s code before, so that only reading, the model and writing are compared.', '',
@@ -157,16 +169,16 @@ def write(kept):
             cells += [three(row.over_loop, ratio) + slow, package_cell(name, models[name], row) if cores == all_cores[0] or row.over_package else ''] if row else ['', '']
         out.append(f'| {name} | {told["package"] or "made here"} {told["version"] or ""} | {licence} | {told["kind"]} | {reads(name)} | {lines} | {agrees.get(name, "")} | ' + ' | '.join(cells) + ' |')
     for cores in all_cores:
-        out += ['', f'## Records per second, {cores} core' + ('s' if cores != '1' else ''), '', '| model | records | Tidemill | whole command | start and loading | loop | package | ratio to a loop that writes |', '|---|---|---|---|---|---|---|---|']
+        out += ['', f'## Records per second, {cores} core' + ('s' if cores != '1' else ''), '', '| model | records | Tidemill | whole command | start and loading | loop | package | ratio to a loop that writes | ratio by processor time | ratio to the faster loop |', '|---|---|---|---|---|---|---|---|---|---|']
         for name in order:
             row = rows[name].get(cores)
             if row:
-                out.append(f'| {name} | {models[name]["records"]} | {three(row.tidemill)} | {number(row.whole[0])} | {row.start:.2f} s | {three(row.loop)} | {three(row.package)} | {three(row.over_writing, ratio)} |')
+                out.append(f'| {name} | {models[name]["records"]} | {three(row.tidemill)} | {number(row.whole[0])} | {row.start:.2f} s | {three(row.loop)} | {three(row.package)} | {three(row.over_writing, ratio)} | {three(row.over_time, ratio)} | {row.over_best:.2f} |')
     slow = sorted(((row.over_loop[0], name, cores) for name, one in rows.items() for cores, row in one.items() if row.over_loop[0] < 1))
     out += ['', '## Slower than the loop, the worst first', '']
     if slow:
-        out += ['| model | cores | ratio to the loop | ratio to a loop that writes | cause |', '|---|---|---|---|---|']
-        out += [f'| {name} | {cores} | {three(rows[name][cores].over_loop, ratio)} | {three(rows[name][cores].over_writing, ratio)} | {causes.get(name, "not looked into")} |' for _, name, cores in slow]
+        out += ['| model | cores | ratio to the loop | to a loop that writes | by processor time | cause |', '|---|---|---|---|---|---|']
+        out += [f'| {name} | {cores} | {three(rows[name][cores].over_loop, ratio)} | {three(rows[name][cores].over_writing, ratio)} | {three(rows[name][cores].over_time, ratio)} | {causes.get(name, "not looked into")} |' for _, name, cores in slow]
     else:
         out += ['None.']
     behind = sorted(((row.over_package[0], name, cores) for name, one in rows.items() for cores, row in one.items() if row.over_package and row.over_package[0] < 1))
