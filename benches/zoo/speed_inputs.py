@@ -89,7 +89,7 @@ def lay_out(name, count):
     step = {key: value for key, value in operator.items() if key != 'batching'}
     step.update(variants=[f'../../../manifests/{name}/model.yaml'], backend='ort')
     flow = {
-        'version': 1, 'name': name, 'sources': [{**source, 'options': options}], 'operators': [step],
+        'version': 1, 'name': of_zoo(name)['name'], 'sources': [{**source, 'options': options}], 'operators': [step],
         'sinks': [{**sink, 'options': {**sink['options'], 'path': 'tidemill.jsonl'}}],
     }
     with open(f'{place}/workflow.yaml', 'w') as file:

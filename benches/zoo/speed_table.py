@@ -56,6 +56,7 @@ class Row:
         self.tidemill = of([rate(turn['tidemill']) for turn in rounds])
         self.whole = of([turn['tidemill']['records'] / turn['tidemill']['wall'] for turn in rounds])
         self.start = statistics.median(turn['tidemill']['wall'] - turn['tidemill']['seconds'] for turn in rounds)
+        self.loop_start = found['loading']['loop']
         self.loop = of([rate(turn['loop']) for turn in rounds])
         self.over_loop = of([rate(turn['tidemill']) / rate(turn['loop']) for turn in rounds])
         written = lambda run: run['records'] / (run['seconds'] + run['writing'])
@@ -128,10 +129,10 @@ def write(kept):
     def summary(label, figure):
         out.append(f'| {label} | ' + ' | '.join(figure([(name, rows[name][cores]) for name in rows if cores in rows[name]]) for cores in all_cores) + ' |')
     named = lambda test: lambda found: str(sum(1 for name, row in found if test(name, row)))
-    summary('models slower than the loop on these cores or fewer, whichever is faster', named(lambda name, row: row.over_best < 1))
     of_mean = lambda test: lambda found: f'{mean([row.over_loop[0] for name, row in found if test(name)]):.2f} (of {sum(1 for name, _ in found if test(name))})'
     summary('models slower than the loop (median ratio below 1)', named(lambda name, row: row.over_loop[0] < 1))
     summary('of these, slower in each round', named(lambda name, row: row.over_loop[2] < 1))
+    summary('models slower than the loop on these cores or fewer, whichever is faster', named(lambda name, row: row.over_best < 1))
     summary('ratio to the loop, geometric mean, models that read pictures, sounds, files, texts', of_mean(prepares))
     summary('the same to the loop on these cores or fewer, whichever is faster', lambda found: f'{mean([row.over_best for name, row in found if prepares(name)]):.2f}')
     summary('of these, at least 1.5', named(lambda name, row: prepares(name) and row.over_loop[0] >= 1.5))
@@ -169,11 +170,11 @@ def write(kept):
             cells += [three(row.over_loop, ratio) + slow, package_cell(name, models[name], row) if cores == all_cores[0] or row.over_package else ''] if row else ['', '']
         out.append(f'| {name} | {told["package"] or "made here"} {told["version"] or ""} | {licence} | {told["kind"]} | {reads(name)} | {lines} | {agrees.get(name, "")} | ' + ' | '.join(cells) + ' |')
     for cores in all_cores:
-        out += ['', f'## Records per second, {cores} core' + ('s' if cores != '1' else ''), '', '| model | records | Tidemill | whole command | start and loading | loop | package | ratio to a loop that writes | ratio by processor time | ratio to the faster loop |', '|---|---|---|---|---|---|---|---|---|---|']
+        out += ['', f'## Records per second, {cores} core' + ('s' if cores != '1' else ''), '', '| model | records | Tidemill | whole command | start and loading | of the loop | loop | package | ratio to a loop that writes | ratio by processor time | ratio to the faster loop |', '|---|---|---|---|---|---|---|---|---|---|---|']
         for name in order:
             row = rows[name].get(cores)
             if row:
-                out.append(f'| {name} | {models[name]["records"]} | {three(row.tidemill)} | {number(row.whole[0])} | {row.start:.2f} s | {three(row.loop)} | {three(row.package)} | {three(row.over_writing, ratio)} | {three(row.over_time, ratio)} | {row.over_best:.2f} |')
+                out.append(f'| {name} | {models[name]["records"]} | {three(row.tidemill)} | {number(row.whole[0])} | {row.start:.2f} s | {row.loop_start:.2f} s | {three(row.loop)} | {three(row.package)} | {three(row.over_writing, ratio)} | {three(row.over_time, ratio)} | {row.over_best:.2f} |')
     slow = sorted(((row.over_loop[0], name, cores) for name, one in rows.items() for cores, row in one.items() if row.over_loop[0] < 1))
     out += ['', '## Slower than the loop, the worst first', '']
     if slow:
