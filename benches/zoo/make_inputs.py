@@ -143,7 +143,7 @@ for k, v in T.items(): json.dump(v, open(out(f'texts/{k}.json'), 'w'), ensure_as
 # files of many kinds
 os.makedirs('inputs/files', exist_ok=True)
 R = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../')
-FILES = {'code.rs': open(R + 'operators/src/sources/lines.rs', 'rb').read(), 'script.py': open('list.py', 'rb').read(), 'manifest.yaml': open(R + 'models/third_party/yolov4-tiny-416.yaml', 'rb').read(),
+FILES = {'code.rs': open(R + 'operators/src/sources/lines.rs', 'rb').read(), 'script.py': open('reference.py', 'rb').read(), 'manifest.yaml': open(R + 'models/third_party/yolov4-tiny-416.yaml', 'rb').read(),
  'readme.md': open(R + 'README.md', 'rb').read(), 'data.csv': ('id,name,price\n' + ''.join(f'{i},item{i},{i * 1.25}\n' for i in range(60))).encode(), 'data.json': json.dumps([{'a': i, 'b': [i, i + 1]} for i in range(40)]).encode(), 'photo.png': open('inputs/photos/coffee-600x400.png', 'rb').read(),
  'speech.wav': open('inputs/speech/beckett.wav', 'rb').read(), 'page.html': b'<!DOCTYPE html>\n<html><head><title>T</title></head><body>' + b'<p>Hello <b>tide</b></p>\n' * 30 + b'</body></html>\n', 'query.sql': b'SELECT id, sum(price) AS total FROM orders WHERE day > 3 GROUP BY id ORDER BY total DESC;\n' * 8,
  'short.txt': b'   \n\n  Just a few words in a file with blanks around.  \n\n   ', 'model.onnx': open(glob.glob('src/basic_pitch*/basic_pitch/saved_models/icassp_2022/nmp.onnx')[0], 'rb').read()}

@@ -39,11 +39,17 @@ def chunks(name, file, key, cols, rowwise=False):
             for k in range(b):
                 rows.append({key[0]: item if isinstance(item, str) else json.dumps(item), key[1]: n, **{c: short(fd[f][k] if rowwise else fd[f]) for c, f in cols.items()}}); n += 1
     dump(file, rows); print(file, len(rows))
+def moonshine():
+    """ONNX Runtime's own format as ONNX, by the repository's converter."""
+    sys.path.insert(0, '../../models/third_party'); import moonshine as M
+    os.makedirs(OUT + '/moonshine', exist_ok=True)
+    for a, b in (('encoder_model', 'encoder'), ('decoder_model_merged', 'decoder')): M.convert(f'models/moonshine-tiny-en/{a}.ort', f'{OUT}/moonshine/{b}.onnx')
 if __name__ == '__main__':
     want = sys.argv[1:]
     def on(n): return not want or n in want
     if on('texts'):
-        for t, k in (('english', 'text'), ('words', 'word'), ('tickets', 'text'), ('thai', 'text'), ('arabic', 'text')): dump(t, [{k: x} for x in json.load(open(f'inputs/texts/{t}.json'))])
+        for t, k in (('english', 'text'), ('words', 'word'), ('tickets', 'text'), ('thai', 'text'), ('arabic', 'text')):
+            if os.path.exists(f'inputs/texts/{t}.json'): dump(t, [{k: x} for x in json.load(open(f'inputs/texts/{t}.json'))])
         for n in ('minilm-l6-int8', 'paraphrase-minilm-l3', 'chars2vec-en-300'): calls(n)
     if on('silero'):
         chunks('silero-vad', 'silero', ('sound', 'chunk'), {'samples': 'input'}); chunks('oww-silero-vad', 'oww-silero', ('sound', 'chunk'), {'samples': 'input'})
@@ -52,6 +58,7 @@ if __name__ == '__main__':
         for n in ('hey-jarvis', 'weather', 'timer'):
             c = calls('oww-' + n); k = list(c[0][1][0][0])[0]; rows = c[0][1][0][0][k].shape[1]
             chunks('oww-' + n, f'oww-{rows}', ('sound', 'window'), {'embeddings': k})
+    if on('moonshine'): moonshine()
     if on('music'): chunks('basic-pitch', 'basic-pitch', ('sound', 'window'), {'samples': 'serving_default_input_2:0'})
     if on('voice'):
         chunks('voicefilter-embedder', 'voicefilter-embedder', ('sound', 'window'), {'mel': 'mel_window'}, True)
