@@ -52,11 +52,10 @@ impl Case {
         self
     }
 
-    /// Adds an output of dictionaries.
-    pub(super) fn map(mut self, name: &str) -> Self {
-        let element = PortElement::Other("not a tensor".to_owned());
-        self.facts.outputs.push(Port { name: name.to_owned(), element, shape: None });
-        self
+    /// Adds an output of dictionaries with so many classes.
+    pub(super) fn map(mut self, name: &str, classes: usize) -> Self {
+        self.facts.maps.push(name.to_owned());
+        self.output(name, &format!("float32 [?, {classes}]"))
     }
 
     pub(super) fn metadata(mut self, key: &str, text: &str) -> Self {

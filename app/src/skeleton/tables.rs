@@ -40,11 +40,10 @@ fn drafted(subject: &Subject<'_>) -> Draft {
     if subject.outputs.iter().any(|port| is_map(subject, port)) && !subject.facts.class_labels.is_empty() {
         remarks.push(format!("its classes in order are {}", yaml::list(&subject.facts.class_labels)));
     }
-    let is_lost = |port: &&&Port| is_map(subject, port) && subject.facts.class_labels.is_empty();
+    let is_lost = |port: &&&Port| matches!(port.element, PortElement::Other(_)) && port.shape.is_none();
     let lost: Vec<&str> = subject.outputs.iter().filter(is_lost).map(|port| port.name.as_str()).collect();
     if !lost.is_empty() {
-        remarks
-            .push(format!("left out, because the file does not name their classes: {}", yaml::list(&lost)));
+        remarks.push(format!("left out, because they are no tensors: {}", yaml::list(&lost)));
     }
     Draft {
         remarks,
@@ -98,7 +97,7 @@ fn named(port: &Port) -> String {
 
 /// Whether an output is a list of dictionaries from classes to probabilities, which is read as a tensor.
 fn is_map(subject: &Subject<'_>, port: &Port) -> bool {
-    matches!(port.element, PortElement::Other(_)) && port.shape.is_none() && subject.facts.uses("ai.onnx.ml")
+    subject.facts.maps.contains(&port.name)
 }
 
 /// Drafts the columns of an output: a label and its score, or one column.
@@ -116,7 +115,7 @@ fn outputs(subject: &Subject<'_>, port: &Port, tried: Option<&Tried>) -> Vec<Ent
 /// Drafts an output: a label, one value, or probabilities of classes.
 pub(super) fn output(subject: &Subject<'_>, port: &Port, tried: Option<&Tried>) -> Entry {
     if is_map(subject, port) {
-        let shape = vec![Side::Batch, Side::Size(subject.facts.class_labels.len().max(1))];
+        let shape = subject.output_sides(port, tried);
         return Entry::new(&port.name, "probabilities", "tensor", "float32", shape)
             .note("the file gives dictionaries; their values in the order of the classes are read");
     }
@@ -168,7 +167,7 @@ mod tests {
         let text = Case::new("forest")
             .input("X", "float32 [?, 4]")
             .output("output_label", "string [?]")
-            .map("output_probability")
+            .map("output_probability", 3)
             .operator("ai.onnx.ml.TreeEnsembleClassifier")
             .operator("ai.onnx.ml.ZipMap")
             .classes(&["setosa", "versicolor", "virginica"])
