@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Longest name that is read, bytes.
-const LONGEST_NAME: usize = 4096;
-/// Most dimensions of a tensor, and most entries of the metadata, that are read.
-const MOST: usize = 1024;
+const LONGEST_NAME: usize = 1024;
+/// Most inputs, outputs and entries of the metadata that are read: several may refer to the same bytes of a small file.
+const MOST: usize = 4096;
+/// Most dimensions of a tensor that are read.
+const MOST_DIMENSIONS: usize = 64;
 
 /// Returns whether the bytes are those of a file in this format.
 pub(crate) fn is_ort(file: &[u8]) -> bool {
@@ -26,7 +28,7 @@ pub(crate) fn facts(path: &Path, file: &[u8]) -> Option<ModelFacts> {
     };
     let (weights, kinds) = (named(0), named(1));
     let ports = |field: u32| -> Option<Vec<Port>> {
-        let names = graph.elements_at(field, 4).filter_map(|at| graph.bytes_at(at));
+        let names = graph.elements_at(field, 4).take(MOST).filter_map(|at| graph.bytes_at(at));
         let names = names.filter(|name| !weights.contains_key(name));
         names.map(|name| Some(port(name, *kinds.get(name)?))).collect()
     };
@@ -35,8 +37,12 @@ pub(crate) fn facts(path: &Path, file: &[u8]) -> Option<ModelFacts> {
         return None;
     }
     let mut metadata = BTreeMap::new();
+    let mut left = file.len();
     for entry in model.tables(9).take(MOST) {
-        metadata.extend(entry.name(0).map(text).zip(entry.bytes(1).map(text)));
+        let (Some(key), Some(value)) = (entry.name(0), entry.bytes(1)) else { continue };
+        // All of them together are no longer than the file.
+        left = left.checked_sub(value.len())?;
+        metadata.insert(text(key), text(value));
     }
     let operator = |node: Table<'_>| node.name(5).map(text).unwrap_or_default();
     let standard = model.tables(1).find(|set| matches!(set.name(0), None | Some(b"" | b"ai.onnx")));
@@ -60,7 +66,7 @@ fn port(name: &[u8], value: Table<'_>) -> Port {
     let Some(kind) = value.table(2).filter(|kind| kind.byte(1) == Some(TENSOR)) else { return port };
     let Some(tensor) = kind.table(2) else { return port };
     port.element = element(tensor.integer(0).unwrap_or(0).into());
-    port.shape = tensor.table(1).map(|shape| shape.tables(0).take(MOST).map(dimension).collect());
+    port.shape = tensor.table(1).map(|shape| shape.tables(0).take(MOST_DIMENSIONS).map(dimension).collect());
     port
 }
 
@@ -156,7 +162,7 @@ impl<'a> Table<'a> {
 
     /// Number of elements of the tensor that this table is.
     fn elements(&self) -> u64 {
-        let sizes = self.elements_at(2, 8).take(MOST).filter_map(|at| long(self.file, at));
+        let sizes = self.elements_at(2, 8).take(MOST_DIMENSIONS).filter_map(|at| long(self.file, at));
         sizes.fold(1, |all, size| all.saturating_mul(u64::try_from(size).unwrap_or(0)))
     }
 }
