@@ -1,5 +1,7 @@
 //! Drafts a manifest: all facts from a model file, and guesses from its shapes. Values known only to the maker are in
 //! capitals; guesses have a comment.
+mod language;
+
 use std::fmt::Write;
 use std::path::Path;
 use tidemill_inference::alphabet;
@@ -52,6 +54,9 @@ pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
         facts.parameters,
         file = scalar(&file),
     );
+    if let Some(sections) = language::sections(facts) {
+        return text + &sections;
+    }
     let notes = Notes::of(facts);
     let alphabets: Vec<Option<Alphabet<'_>>> =
         facts.outputs.iter().map(|port| alphabet_of(port, facts)).collect();
