@@ -12,6 +12,8 @@ pub(super) struct Draft {
     pub(super) constants: Vec<Constant>,
     pub(super) states: Vec<State>,
     pub(super) outputs: Vec<Entry>,
+    /// Further sections, as text.
+    pub(super) sections: String,
 }
 
 /// An input of a fixed value.
@@ -155,7 +157,7 @@ impl Entry {
 }
 
 impl Draft {
-    /// Returns the text of the inputs, constants, states and outputs.
+    /// Returns the text of the inputs, constants, states, outputs and further sections.
     pub(super) fn to_yaml(&self) -> String {
         let mut text = String::new();
         for remark in &self.remarks {
@@ -179,7 +181,7 @@ impl Draft {
         }
         text.push_str(if self.outputs.is_empty() { "outputs: []\n" } else { "outputs:\n" });
         self.outputs.iter().for_each(|output| output.write(&mut text, "postprocess"));
-        text
+        text + &self.sections
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
     } else if has_cache {
         vec![
             "This file is a language model: it writes a text token by token and reads its own cache.",
-            "Write `generate:` by hand; see docs/own-model.md. The inputs and outputs of the cache are left out here.",
+            "Write `generate:` by hand; see docs/generation.md. The inputs and outputs of the cache are left out here.",
         ]
     } else if encoder() {
         vec![
@@ -86,7 +86,7 @@ mod tests {
             "\
 backends: [ort, rten]
 # This file is a language model: it writes a text token by token and reads its own cache.
-# Write `generate:` by hand; see docs/own-model.md. The inputs and outputs of the cache are left out here.
+# Write `generate:` by hand; see docs/generation.md. The inputs and outputs of the cache are left out here.
 inputs:
   - name: input_ids
     column: COLUMN-input_ids

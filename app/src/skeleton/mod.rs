@@ -21,6 +21,7 @@ mod exporter;
 mod generators;
 mod heads;
 mod labels;
+mod language;
 mod levels;
 mod lines;
 mod maps;
@@ -57,6 +58,7 @@ type Family = fn(&Subject<'_>) -> Option<Draft>;
 
 /// The families, the more special ones first.
 const FAMILIES: &[Family] = &[
+    language::draft,
     generators::draft,
     recurrent::draft,
     tables::draft_of_operators,

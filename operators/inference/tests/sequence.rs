@@ -7,6 +7,7 @@ use tidemill_inference::backend;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::model::Model;
 use tidemill_inference::steps::{Cell, OutputColumn};
+use tidemill_spec::digest::sha256;
 
 fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
@@ -23,6 +24,7 @@ fn parrots(changes: &[(&str, &str)]) -> Vec<Model> {
     for name in ["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_tokens.bin"] {
         std::fs::copy(testdata().join(name), folder.path().join(name)).unwrap();
     }
+    std::fs::copy(testdata().join("language/tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
     let path = folder.path().join("parrot.yaml");
     std::fs::write(&path, text).unwrap();
     let blueprint: Arc<Blueprint> = Blueprint::read(&path).unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -93,6 +95,32 @@ fn texts_are_normalized_where_an_alphabet_is_given() {
         parrots(&[("column: question", "column: question\n  alphabet: ' abcdefghijklmnopqrstuvwxyz'")])
     {
         assert_eq!(texts(&mut model, &[wav(8000, &[3.0, 4.0, 5.0, 6.0])]), ["what isnt"]);
+    }
+}
+
+#[test]
+fn the_texts_of_tokens_may_be_a_tokenizer_json() {
+    let digest = |name: &str| sha256(&std::fs::read(testdata().join(name)).unwrap());
+    let old = format!("parrot_tokens.bin, sha256: {}", digest("parrot_tokens.bin"));
+    let new = format!("tokenizer.json, sha256: {}", digest("language/tokenizer.json"));
+    for mut model in parrots(&[(&old, &new)]) {
+        assert_eq!(texts(&mut model, &[wav(8000, &[3.0, 4.0, 5.0, 6.0])]), ["bcde"], "{}", model.backend());
+    }
+}
+
+#[test]
+fn tokens_may_be_chosen_by_their_probability() {
+    let sound = wav(8000, &[3.0, 4.0, 5.0, 6.0]);
+    for mut model in parrots(&[("column: question", "column: question\n  sampling: {top_k: 1}")]) {
+        assert_eq!(texts(&mut model, std::slice::from_ref(&sound)), ["What isn't?"]);
+    }
+    for mut model in
+        parrots(&[("column: question", "column: question\n  sampling: {temperature: 9, seed: 4}")])
+    {
+        let sound = wav(8000, &[3.0, 4.0, 5.0, 6.0, 3.0, 4.0, 5.0, 6.0]);
+        let found = texts(&mut model, &[sound.clone(), wav(8000, &[4.0; 8]), sound]);
+        assert_eq!(found[0], found[2], "the same record has the same text");
+        assert_ne!(found[0], "What isn't? What is");
     }
 }
 
