@@ -81,31 +81,55 @@ fn texts_and_rows_and_values_for_all() {
     assert_eq!(labels, ["left", "right"]);
 }
 
+/// The small model `linear` with other inputs and outputs.
+fn linear_with(place: &Place, ports: &str) -> String {
+    let manifest = std::fs::read_to_string(root().join(small("linear.yaml"))).unwrap();
+    let (head, _) = manifest.split_once("inputs:").unwrap();
+    let file = root().join(small("linear.onnx"));
+    let head = head.replace("file: linear.onnx", &format!("file: {}", file.display()));
+    place.write("linear.yaml", head + ports);
+    place.argument("linear.yaml")
+}
+
 #[test]
 fn tables_are_read_as_far_as_asked() {
     let place = Place::empty("tried");
-    place.write(
-        "flats.csv",
-        "heating,area,rooms,balcony\ngas,61.9,1,false\noil,87.6,3,True\nwood,37.2,2,false\n",
+    let manifest = linear_with(
+        &place,
+        "inputs:
+  - name: x
+    type: features
+    columns: [area, rooms, balcony, {column: heating, categories: [gas, oil]}]
+    dtype: float32
+    shape: [batch, 4]
+outputs:
+  - {name: logits, column: most, type: int64, dtype: float32, shape: [batch, 3], postprocess: [argmax: {}]}
+  - {name: logits, column: scores, type: tensor, dtype: float32, shape: [batch, 3]}
+",
     );
+    place.write("flats.csv", "heating,area,rooms,balcony\ngas,61.5,1,false\noil,2,30,True\ngas,1,2,false\n");
     let csv = place.argument("flats.csv");
-    let forest = small("tables/forest.yaml");
-    let verb = ["models", "try", &forest, &csv, "--rows", "2", "-o", "json"];
-    let document = tidemill(&verb).expect(0).json();
+    let verb = ["models", "try", &manifest, "--backend", "rten", "-o", "json"];
+    let of = |arguments: &[&str], code| tidemill(&[&verb[..], arguments].concat()).expect(code).json();
+    let document = of(&[&csv, "--rows", "2"], 0);
     let records = document["records"].as_array().unwrap();
     assert_eq!(records.len(), 2);
     assert!(records[1]["input"].as_str().unwrap().ends_with("flats.csv, row 2"), "{document}");
-    let sum: f64 = values(&records[0], "probabilities").iter().sum();
-    assert!(records[0]["outputs"]["label"].is_i64() && (sum - 1.0).abs() < 1e-3, "{document}");
-    let same = r#"{"area": 61.9, "rooms": 1, "balcony": false}"#;
-    let row = tidemill(&["models", "try", &forest, "--row", same, "-o", "json"]).expect(0).json();
-    assert_eq!(row["records"][0]["outputs"], records[0]["outputs"]);
-    // A value that the model needs and the row does not have.
-    place.write("flats.csv", "area,rooms,balcony\n61.9,,false\n61.9,1,false\n");
-    let outcome = tidemill(&verb).expect(1);
-    let document = outcome.json();
-    assert_eq!(document["records"][0]["rejected"]["reason"], "missing_value", "{document}");
-    assert!(document["records"][1]["outputs"]["label"].is_i64(), "{document}");
+    assert_eq!(values(&records[0], "scores"), [61.5, 1.0, 0.25]);
+    assert_eq!(values(&records[1], "scores"), [2.5, 30.5, 1.75]);
+    assert_eq!((&records[0]["outputs"]["most"], &records[1]["outputs"]["most"]), (&json!(0), &json!(1)));
+    // The same row as an object and as a list.
+    let object = r#"{"heating": "gas", "area": 61.5, "rooms": 1, "balcony": false, "more": []}"#;
+    let other = of(&["--row", object, "--row", r#"[61.5, 1, false, "gas"]"#], 0);
+    for record in other["records"].as_array().unwrap() {
+        assert_eq!(record["outputs"], records[0]["outputs"]);
+    }
+    // A value that the model needs and the row does not have, and one that is not known.
+    place.write("flats.csv", "heating,area,rooms,balcony\ngas,61.5,,false\nwood,1,2,false\ngas,1,2,false\n");
+    let document = of(&[&csv], 1);
+    let reason = |record: usize| document["records"][record]["rejected"]["reason"].clone();
+    assert_eq!((reason(0), reason(1)), (json!("missing_value"), json!("unknown_category")), "{document}");
+    assert_eq!(document["records"][2]["outputs"]["most"], 1, "{document}");
 }
 
 #[test]
@@ -156,21 +180,18 @@ fn boxes_are_listed_in_pixels_and_drawn() {
 #[test]
 fn the_best_labels_have_their_scores() {
     let place = Place::empty("tried");
-    let manifest = std::fs::read_to_string(root().join(small("linear.yaml"))).unwrap();
-    let (head, _) = manifest.split_once("outputs:").unwrap();
     let port = "name: logits, type: tensor, dtype: float32, shape: [batch, 3]";
-    let head =
-        head.replace("file: linear.onnx", &format!("file: {}", root().join(small("linear.onnx")).display()));
-    place.write(
-        "best.yaml",
-        format!(
-            "{head}outputs:\n  \
-             - {{{port}, column: best, postprocess: [top_k: {{k: 2, labels: [left, middle, right]}}]}}\n  \
-             - {{{port}, column: scores, postprocess: [top_k: {{k: 2, give: values}}]}}\n"
+    let manifest = linear_with(
+        &place,
+        &format!(
+            "inputs: [{{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 4]}}]
+outputs:
+  - {{{port}, column: best, postprocess: [top_k: {{k: 2, labels: [left, middle, right]}}]}}
+  - {{{port}, column: scores, postprocess: [top_k: {{k: 2, give: values}}]}}
+"
         ),
     );
-    let verb =
-        ["models", "try", &place.argument("best.yaml"), "--set", "x=[1, 5, 2, 0]", "--backend", "rten"];
+    let verb = ["models", "try", &manifest, "--set", "x=[1, 5, 2, 0]", "--backend", "rten"];
     let text = tidemill(&verb).expect(0).stdout;
     let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("column")).collect();
     assert_eq!(
