@@ -41,27 +41,33 @@ impl MapOutput {
 
 /// Returns the outputs of a file that are maps.
 pub(crate) fn outputs(file: &[u8]) -> Result<Vec<MapOutput>, WireError> {
-    let (mut values, mut names): (Vec<MapOutput>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut names = Vec::new();
     for graph in graphs(file) {
         for field in graph?.message() {
-            match field? {
-                (1, value) => {
-                    let node = Node::read(value.message())?;
-                    if let Some(value) = node.map(&values) {
-                        values.push(value);
-                    }
-                }
-                (12, value) => names.push(name(value)?),
-                _ => {}
+            if let (12, value) = field? {
+                names.push(name(value)?);
             }
         }
     }
-    Ok(values.into_iter().filter(|value| names.contains(&value.name)).collect())
+    Ok(values(file)?.into_iter().filter(|value| names.contains(&value.name)).collect())
+}
+
+/// Returns the values of a file that are maps, outputs and others.
+fn values(file: &[u8]) -> Result<Vec<MapOutput>, WireError> {
+    let mut values: Vec<MapOutput> = Vec::new();
+    for graph in graphs(file) {
+        for field in graph?.message() {
+            if let (1, value) = field? {
+                values.extend(Node::read(value.message())?.map(&values));
+            }
+        }
+    }
+    Ok(values)
 }
 
 /// Returns the file with tensors instead of the maps among its outputs.
 pub(crate) fn as_tensors(file: &[u8]) -> Result<Vec<u8>, WireError> {
-    let maps = outputs(file)?;
+    let maps = values(file)?;
     let mut changed = Vec::with_capacity(file.len());
     for field in Fields::of(file) {
         match field? {
@@ -73,11 +79,12 @@ pub(crate) fn as_tensors(file: &[u8]) -> Result<Vec<u8>, WireError> {
                         1 if Node::read(value.message())?.is_map() => {
                             append(&mut graph, 1, &Node::read(value.message())?.copying());
                         }
-                        12 => {
+                        // An output, or the type of another value.
+                        12 | 13 => {
                             let name = name(value)?;
                             match maps.iter().find(|map| map.name == name) {
-                                Some(map) => append(&mut graph, 12, &declaration(map)),
-                                None => copy(&mut graph, 12, value)?,
+                                Some(map) => append(&mut graph, number, &declaration(map)),
+                                None => copy(&mut graph, number, value)?,
                             }
                         }
                         number => copy(&mut graph, number, value)?,
@@ -255,6 +262,18 @@ mod tests {
         let bytes = file("forest.onnx");
         assert_eq!(outputs(&bytes), Ok(Vec::new()));
         assert_eq!(as_tensors(&bytes).unwrap(), bytes);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_damaged_file_never_panics(changes: Vec<(u16, u8)>) {
+            let mut bytes = file("forest_zipmap.onnx");
+            for (at, value) in changes {
+                let length = bytes.len();
+                bytes[usize::from(at) % length] = value;
+            }
+            let _ = as_tensors(&bytes);
+        }
     }
 
     #[test]
