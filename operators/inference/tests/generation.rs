@@ -1,5 +1,6 @@
 //! Texts after a prompt: the tokens of the reference, the cache, the options, and mismatches.
 //! `testdata/language/make.py` says where the files come from.
+use arrow_array::cast::AsArray;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,6 +85,22 @@ fn the_text_of_a_record_does_not_depend_on_the_others() {
         for (prompt, expected) in prompts.iter().zip(&expected).rev() {
             assert_eq!(texts(&mut model, &[prompt]).0, [expected.as_str()]);
         }
+    }
+}
+
+#[test]
+fn the_operator_counts_texts_that_were_cut_and_rejects_prompts() {
+    let (_, expected, _) = reference("greedy");
+    let long = "a".repeat(64);
+    for backend in crate::texts::backends() {
+        let output = crate::texts::run(&testdata(), "writer.yaml", backend, &["The tide", "", &long, "a"]);
+        let output = output.unwrap_or_else(|errors| panic!("{errors}"));
+        let answers = output.batches[0].column_by_name("answer").unwrap().as_string::<i32>();
+        let answers: Vec<&str> = answers.iter().flatten().collect();
+        assert_eq!(answers, [expected[0].as_str(), expected[2].as_str()], "{backend}");
+        let letters: Vec<&str> = output.dead_letters.iter().map(|letter| letter.reason.as_ref()).collect();
+        assert_eq!(letters, ["prompt_empty", "prompt_too_long"], "{backend}");
+        assert_eq!(output.notes, [("text_cut_off".into(), 2)], "{backend}");
     }
 }
 

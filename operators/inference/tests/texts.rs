@@ -45,7 +45,7 @@ fn batch(texts: &[&str]) -> RecordBatch {
 }
 
 /// Outputs of the model of a manifest for texts.
-fn run(folder: &Path, manifest: &str, backend: &str, texts: &[&str]) -> Result<Output, String> {
+pub(crate) fn run(folder: &Path, manifest: &str, backend: &str, texts: &[&str]) -> Result<Output, String> {
     let (id, variants) = ("model".into(), [manifest.into()]);
     let context =
         OperatorContext { variants: &variants, backend: Some(backend), ..OperatorContext::new(&id, folder) };
@@ -60,7 +60,7 @@ fn run(folder: &Path, manifest: &str, backend: &str, texts: &[&str]) -> Result<O
 }
 
 /// Names of the backends of this machine.
-fn backends() -> Vec<&'static str> {
+pub(crate) fn backends() -> Vec<&'static str> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     registered().filter(|backend| (backend.open)(here).is_ok()).map(|backend| backend.name).collect()
 }
