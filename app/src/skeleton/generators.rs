@@ -77,9 +77,9 @@ mod tests {
     fn a_language_model_says_what_is_missing() {
         let text = Case::new("model")
             .input("input_ids", "int64 [batch, sequence]")
-            .input("past_key_values.0.key", "float32 [batch, 4, past, 64]")
+            .input("past_key_0", "float32 [batch, 4, past, 64]")
             .output("logits", "float32 [batch, sequence, 32000]")
-            .output("present.0.key", "float32 [batch, 4, total, 64]")
+            .output("present_key_0", "float32 [batch, 4, total, 64]")
             .draft();
         assert_eq!(
             body(&text),
