@@ -36,6 +36,10 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
     let fed: Vec<(String, Vec<usize>)> = fed.chain(scalars).collect();
     let given: Vec<String> = states.iter().map(|state| state.output.clone()).collect();
     let rest = subject.without(&fed, &given);
+    // A model reads at least one column.
+    if rest.inputs.is_empty() {
+        return None;
+    }
     let mut draft =
         silero(&rest, &states).or_else(|| streamed(&rest, &states)).unwrap_or_else(|| drafted(&rest));
     if !states.is_empty() {
@@ -236,6 +240,12 @@ outputs:
     shape: [batch, 1]
 "
         );
+    }
+
+    #[test]
+    fn a_model_reads_at_least_one_column() {
+        let text = Case::new("x").input("x", "float32 [1]").output("y", "float32 [1]").draft();
+        assert!(text.contains("column: COLUMN") && !text.contains("constants"), "{text}");
     }
 
     #[test]
