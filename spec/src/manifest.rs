@@ -57,7 +57,7 @@ pub use dimension::Dimension;
 pub use feature::{Feature, Missing};
 pub use picture::{Align, Filter, Round};
 pub use postprocess::{Postprocess, TextDecoding, TopValues};
-pub use preprocess::{Preprocess, TokenValues};
+pub use preprocess::{MelScale, Preprocess, Taper, TokenValues};
 pub use state::State;
 
 /// A model manifest.
