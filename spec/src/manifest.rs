@@ -59,7 +59,7 @@ pub use feature::{Feature, Missing};
 pub use generate::{EndToken, EndTokens, Generate, PROMPT, Sampling};
 pub use picture::{Align, Filter, Round};
 pub use postprocess::{EntityScheme, Postprocess, TextDecoding, TopValues};
-pub use preprocess::{Preprocess, TokenValues};
+pub use preprocess::{MelScale, Preprocess, Taper, TokenValues};
 pub use state::State;
 
 /// A model manifest.

@@ -3,8 +3,9 @@ use crate::origin::{Origin, TextParts};
 use crate::preprocess::characters::{Characters, Settings};
 use crate::preprocess::ends::Ends;
 use crate::preprocess::features::{FeatureCell, Features};
+use crate::preprocess::mel::MelSettings;
 use crate::preprocess::picture::PictureSteps;
-use crate::preprocess::sound::SoundSteps;
+use crate::preprocess::sound::{SoundSteps, mel_settings};
 use crate::preprocess::tokens::Tokenizer;
 use crate::preprocess::{Rejected, image, signal};
 use crate::tensor::TensorData;
@@ -49,6 +50,7 @@ enum InputKind {
     Tokens(Box<TokenSteps>),
     Text,
     Tensor(TensorSteps),
+    Samples(Box<SoundSteps>),
     Features(Features),
     Ends(Ends),
 }
@@ -98,6 +100,12 @@ impl InputSteps {
             }
             InputType::Audio => InputKind::Sound(Box::new(SoundSteps::new(input, shape)?)),
             InputType::Text => text_steps(input, shape)?,
+            InputType::Tensor if mel(input).is_some() => {
+                if input.dtype != ElementType::Float32 {
+                    return wrong(format!("log_mel reads samples of float32, found {}", input.dtype));
+                }
+                InputKind::Samples(Box::new(SoundSteps::new(input, shape)?))
+            }
             InputType::Tensor => {
                 let column = column_shape(input, shape)?;
                 // By the number of steps: a square matrix has the same shape afterwards.
@@ -282,6 +290,9 @@ impl InputSteps {
                     return Ok(with_text(steps.parts(text)?));
                 }
             }
+            (InputKind::Samples(steps), Cell::Float32(samples), TensorData::Float32(values)) => {
+                steps.append_samples(samples.to_vec(), &self.shape, values)?;
+            }
             (InputKind::Tensor(steps), cell, values) => {
                 let first = values.len();
                 append_tensor(cell, &self.shape, steps.transpose, values)?;
@@ -360,6 +371,11 @@ fn feature<'a>(cell: &Cell<'a>) -> Option<FeatureCell<'a>> {
     })
 }
 
+/// The settings of the spectrogram among the steps of an input.
+fn mel(input: &ModelInput) -> Option<MelSettings> {
+    input.preprocess.iter().find_map(|step| mel_settings(step))
+}
+
 /// Factor and addend of all gains together.
 fn gain(steps: &[Located<Preprocess>]) -> Option<(f64, f64)> {
     let gains = steps.iter().filter_map(|step| match step.value {
@@ -407,11 +423,14 @@ fn append_tensor(
 }
 
 /// Shape of one value of the column that a tensor input reads: that of the model's row, with the last two
-/// dimensions exchanged if the steps exchange them.
+/// dimensions exchanged if the steps exchange them, or the samples of its spectrogram.
 ///
 /// # Errors
 /// [`StepsError`] if there are other steps, or only one dimension to exchange.
 pub fn column_shape(input: &ModelInput, row: &[usize]) -> Result<Vec<usize>, StepsError> {
+    if let Some(settings) = mel(input) {
+        return Ok(vec![settings.samples(row.iter().product::<usize>() / settings.mels.max(1))]);
+    }
     let mut shape = row.to_vec();
     for step in &input.preprocess {
         match step.value {

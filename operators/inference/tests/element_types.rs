@@ -11,9 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use tidemill_inference::MlKind;
 use tidemill_inference::backend::registered;
-use tidemill_inference::blueprint::Blueprint;
+use tidemill_inference::blueprint::{Blueprint, Wanted};
 use tidemill_inference::error::ModelError;
 use tidemill_inference::model::Model;
+use tidemill_inference::preprocess::mel::{LogMel, MelScale, MelSettings, Taper};
 use tidemill_operators::api::{Instance, Output};
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
 use tidemill_operators::record::{record_schema, source_id};
@@ -229,6 +230,49 @@ fn tensors_get_a_gain_and_dimensions_of_1() {
     for (backend, given) in results(folder.path(), &column, &values, "") {
         let given: &arrow_array::Float32Array = given.values().as_primitive();
         assert_eq!(given.values(), &[10.0, 0.0, 8.0, 8.5, 12.0, 14.0], "{backend}");
+    }
+}
+
+/// A window of the operator `slices` instead of a whole sound.
+#[test]
+fn tensors_of_samples_become_spectrograms() {
+    let mel = "log_mel: {sample_rate: 8000, window: 200, hop: 80, fft: 256, mels: 10, low: 60, high: 3900, floor: 1.0e-6, \
+               scale: slaney, taper: hamming, log10: true, in_middle: true}";
+    let folder = folder(
+        &identity(&[4, 10]),
+        &format!(
+            "inputs: [{{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 4, 10], \
+             preprocess: [{mel}]}}]\n\
+             outputs: [{{name: y, column: y, type: tensor, dtype: float32, shape: [batch, 4, 10]}}]\n"
+        ),
+    );
+    let blueprint = Blueprint::read(&folder.path().join("m.yaml")).unwrap();
+    let read = blueprint.read_columns();
+    let shape = vec![3 * 80 + 256];
+    let expected = ColumnType::Tensor { element: ElementType::Float32, shape: shape.clone() };
+    assert!(matches!(&read[0].wanted, Wanted::Exactly(found) if *found == expected), "{read:?}");
+    let samples: Vec<f32> = (0..2 * shape[0]).map(|at| (at as f32 * 0.3).sin() / 2.0).collect();
+    let settings = MelSettings {
+        sample_rate: 8000,
+        window: 200,
+        hop: 80,
+        fft: 256,
+        mels: 10,
+        low: 60.0,
+        high: 3900.0,
+        floor: 1e-6,
+        adds_floor: false,
+        log10: true,
+        scale: MelScale::Slaney,
+        taper: Taper::Hamming,
+        in_middle: true,
+    };
+    let mut mel = LogMel::new(settings).unwrap();
+    let wanted: Vec<f32> = samples.chunks(shape[0]).flat_map(|sound| mel.compute(sound)).collect();
+    let (column, values) = floats(shape, samples);
+    for (backend, given) in results(folder.path(), &column, &values, "") {
+        let given: &arrow_array::Float32Array = given.values().as_primitive();
+        assert_eq!(given.values(), &wanted[..], "{backend}");
     }
 }
 

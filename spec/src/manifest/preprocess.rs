@@ -122,8 +122,9 @@ pub enum Preprocess {
         #[serde(default)]
         add: f64,
     },
-    /// Audio: logarithmic mel spectrogram `[frames, mels]`; frame i holds the samples from `i * hop`, only full
-    /// frames count: `(samples - window) / hop + 1`, rounded down.
+    /// Audio, tensor of samples: logarithmic mel spectrogram `[frames, mels]`; frame i holds the samples from `i * hop`, only
+    /// full frames count: `(samples - window) / hop + 1`, rounded down. A tensor, such as a window of the operator `slices`, has
+    /// the samples of these frames and no more. What librosa computes with `center=False` has `in_middle: true, scale: slaney`.
     LogMel {
         /// Samples per second that the model was trained with.
         sample_rate: u32,
@@ -141,6 +142,22 @@ pub enum Preprocess {
         high: f64,
         /// Least energy before the logarithm.
         floor: f64,
+        /// Whether `floor` is added to each energy instead. Default: false.
+        #[serde(default)]
+        add_floor: bool,
+        /// Whether the logarithm is that to the base 10 instead of the natural one. Default: false.
+        #[serde(default)]
+        log10: bool,
+        /// Scale and weights of the bands. Default: htk.
+        #[serde(default)]
+        scale: MelScale,
+        /// Weights of the samples of a window. Default: hann.
+        #[serde(default)]
+        taper: Taper,
+        /// Whether the window is in the middle of `fft` samples: frame i then holds the samples from
+        /// `i * hop + (fft - window) / 2`, and `(samples - fft) / hop + 1` frames count. Default: false.
+        #[serde(default)]
+        in_middle: bool,
     },
     /// Audio: subtract the mean, divide by the standard deviation; of the samples, or after `log_mel` of its values.
     Standardize {},
@@ -198,6 +215,30 @@ pub enum Preprocess {
         /// Value for missing bytes.
         padding: u32,
     },
+}
+
+/// Scale on which the bands of a mel spectrogram are equally wide.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MelScale {
+    /// That of HTK and torchaudio; the largest weight of a band is 1.
+    #[default]
+    Htk,
+    /// That of Slaney, the default of librosa; a band has the area 1.
+    Slaney,
+}
+
+/// Weights of the samples of a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Taper {
+    /// Hann, periodic, as `scipy.signal.get_window("hann")`.
+    #[default]
+    Hann,
+    /// Hann, symmetric, as `numpy.hanning`.
+    HannSymmetric,
+    /// Hamming, periodic, as `scipy.signal.get_window("hamming")`.
+    Hamming,
 }
 
 /// Values of tokens.

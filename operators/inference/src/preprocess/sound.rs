@@ -1,9 +1,9 @@
 //! Sounds as models want them: samples at the right rate, of the right length, or their spectrum.
-use super::mel::{LogMel, MelSettings};
+use super::mel::{LogMel, MelScale, MelSettings, Taper};
 use super::resample::Resampler;
 use super::{Rejected, signal, wav};
 use crate::steps::{StepsError, step_name, wrong};
-use tidemill_spec::manifest::{Dimension, ModelInput, Preprocess};
+use tidemill_spec::manifest::{self, Dimension, ModelInput, Preprocess};
 use tidemill_spec::types::ElementType;
 
 /// The conversion of an encoded sound to the values of one row.
@@ -41,7 +41,7 @@ impl SoundSteps {
     /// # Errors
     /// [`Rejected`] if it cannot be decoded or has another length; then nothing is appended.
     pub fn append(&mut self, bytes: &[u8], shape: &[usize], to: &mut Vec<f32>) -> Result<(), Rejected> {
-        let mut sound = if self.resample {
+        let sound = if self.resample {
             let longest = wav::Longest {
                 sample_rate: self.sample_rate,
                 // A sound that is cut to a length may be of any length.
@@ -56,6 +56,19 @@ impl SoundSteps {
         } else {
             wav::decode(bytes, self.sample_rate)?
         };
+        self.append_samples(sound, shape, to)
+    }
+
+    /// Appends the values of samples at the rate of the model, a row of this shape.
+    ///
+    /// # Errors
+    /// [`Rejected`] if they are of another length; then nothing is appended.
+    pub(crate) fn append_samples(
+        &mut self,
+        mut sound: Vec<f32>,
+        shape: &[usize],
+        to: &mut Vec<f32>,
+    ) -> Result<(), Rejected> {
         if let Some(samples) = self.samples {
             sound = signal::pad_or_trim(sound, samples);
         }
@@ -137,19 +150,8 @@ impl SoundSteps {
                 Preprocess::PadOrTrim { seconds } if length.is_none() && mel.is_none() => {
                     length = Some(seconds.0)
                 }
-                Preprocess::LogMel { sample_rate, window, hop, fft, mels, low, high, floor }
-                    if mel.is_none() =>
-                {
-                    let settings = MelSettings {
-                        sample_rate: *sample_rate,
-                        window: *window as usize,
-                        hop: *hop as usize,
-                        fft: *fft as usize,
-                        mels: *mels as usize,
-                        low: *low,
-                        high: *high,
-                        floor: *floor,
-                    };
+                step @ Preprocess::LogMel { .. } if mel.is_none() => {
+                    let Some(settings) = mel_settings(step) else { continue };
                     mel = Some(
                         LogMel::new(settings).map_err(|e| StepsError { message: format!("log_mel: {e}") })?,
                     );
@@ -218,6 +220,50 @@ impl SoundSteps {
             after,
         })
     }
+}
+
+/// The settings of a `log_mel`; `None` for other steps.
+pub(crate) fn mel_settings(step: &Preprocess) -> Option<MelSettings> {
+    let Preprocess::LogMel {
+        sample_rate,
+        window,
+        hop,
+        fft,
+        mels,
+        low,
+        high,
+        floor,
+        add_floor,
+        log10,
+        scale,
+        taper,
+        in_middle,
+    } = *step
+    else {
+        return None;
+    };
+    Some(MelSettings {
+        sample_rate,
+        window: window as usize,
+        hop: hop as usize,
+        fft: fft as usize,
+        mels: mels as usize,
+        low,
+        high,
+        floor,
+        adds_floor: add_floor,
+        log10,
+        scale: match scale {
+            manifest::MelScale::Htk => MelScale::Htk,
+            manifest::MelScale::Slaney => MelScale::Slaney,
+        },
+        taper: match taper {
+            manifest::Taper::Hann => Taper::Hann,
+            manifest::Taper::HannSymmetric => Taper::HannSymmetric,
+            manifest::Taper::Hamming => Taper::Hamming,
+        },
+        in_middle,
+    })
 }
 
 /// Checks that the frames of a sound match the shape.

@@ -26,8 +26,8 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
             Preprocess::Resample { .. } => ("resample", &[InputType::Audio]),
             Preprocess::PadOrTrim { .. } => ("pad_or_trim", &[InputType::Audio]),
             Preprocess::Gain { .. } => ("gain", &[InputType::Audio, InputType::Tensor]),
-            Preprocess::LogMel { .. } => ("log_mel", &[InputType::Audio]),
-            Preprocess::Standardize {} => ("standardize", &[InputType::Audio]),
+            Preprocess::LogMel { .. } => ("log_mel", &[InputType::Audio, InputType::Tensor]),
+            Preprocess::Standardize {} => ("standardize", &[InputType::Audio, InputType::Tensor]),
             Preprocess::Transpose {} => ("transpose", &[InputType::Audio, InputType::Tensor]),
             Preprocess::Characters { .. } => ("characters", &[InputType::Text]),
             Preprocess::Tokenize { .. } => ("tokenize", &[InputType::Text]),
@@ -37,7 +37,8 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
             fits = false;
             let help = "image: resize, letterbox, square, shorter_side, center_crop, fit_height, grey, bgr, normalize; \
                         audio: resample, pad_or_trim, gain, log_mel, standardize, transpose; text: characters, tokenize; \
-                        bytes: ends; tensor: gain, transpose";
+                        bytes: ends; tensor: gain, transpose; \
+                        tensor of samples: gain, log_mel, standardize, transpose";
             unfit(found, step, format!("step `{name}` does not fit an input of this type"), help);
         }
         if normalizes_bytes(input, &step.value) {
@@ -175,7 +176,7 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
         Preprocess::PadOrTrim { seconds } if seconds.0 == 0 => {
             unfit(found, step, "a sound of length 0".to_string(), "write a length such as `4s`");
         }
-        Preprocess::LogMel { sample_rate, window, hop, fft, mels, low, high, floor } => {
+        Preprocess::LogMel { sample_rate, window, hop, fft, mels, low, high, floor, .. } => {
             let whole = [*sample_rate, *window, *hop, *fft, *mels].iter().all(|n| *n > 0);
             if !whole || window > fft {
                 let help = "all of them are at least 1, and `window` is at most `fft`";
@@ -235,8 +236,9 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
                 length = Some(seconds.0);
                 shape = rate.map(|rate| vec![samples(seconds.0, rate).and_then(|n| u32::try_from(n).ok())]);
             }
-            Preprocess::LogMel { sample_rate, window, hop, mels, .. } => {
-                let frames = length.and_then(|length| frames(length, *sample_rate, *window, *hop));
+            Preprocess::LogMel { sample_rate, window, hop, fft, mels, in_middle, .. } => {
+                let width = if *in_middle { *fft } else { *window };
+                let frames = length.and_then(|length| frames(length, *sample_rate, width, *hop));
                 shape = Some(vec![frames, Some(*mels)]);
             }
             Preprocess::Transpose {} => {
