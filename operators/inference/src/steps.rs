@@ -191,14 +191,6 @@ impl InputSteps {
         self
     }
 
-    /// The tokenizer of a text, after [`InputSteps::open`].
-    pub(crate) fn tokenizer(&self) -> Option<&Tokenizer> {
-        match &self.kind {
-            InputKind::Tokens(steps) => steps.tokenizer.as_ref(),
-            _ => None,
-        }
-    }
-
     /// Number of columns that the input reads.
     pub fn columns(&self) -> usize {
         self.columns
