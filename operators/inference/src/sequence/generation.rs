@@ -54,16 +54,10 @@ impl Ports {
             let message = format!("`{}` is {}; scores are float32 or float16", port.name, port.type_text());
             self.wrong(message, &generate.logits.span);
         }
-        if let (Some(Dimension::Fixed(classes)), EndToken::Number(end)) = (
-            port.shape.as_ref().and_then(|shape| shape.last()),
-            generate
-                .end
-                .all()
-                .iter()
-                .max_by_key(|token| number(token))
-                .cloned()
-                .unwrap_or(EndToken::Number(0)),
-        ) && end as usize >= *classes
+        let end = generate.end.all().iter().filter_map(number).max();
+        let classes = port.shape.as_ref().and_then(|shape| shape.last());
+        if let (Some(Dimension::Fixed(classes)), Some(end)) = (classes, end)
+            && end as usize >= *classes
         {
             let message = format!("the end token {end} is not among {classes} tokens");
             self.wrong(message, &generate.end.span);
@@ -77,14 +71,14 @@ impl Ports {
             let mut element = ElementType::Int64;
             let names = generate.cache.as_ref();
             let source = if Some(port.name.as_str()) == prompt {
-                element = self.made(port);
+                element = made(port);
                 others += 1;
                 Source::Tokens
             } else if is(&generate.mask) {
-                element = self.made(port);
+                element = made(port);
                 Source::Mask
             } else if is(&generate.positions) {
-                element = self.made(port);
+                element = made(port);
                 counts_records = port.shape.as_ref().is_none_or(|shape| shape.len() != 1);
                 if let (Some(name), Some(3..)) = (&generate.positions, port.shape.as_ref().map(Vec::len)) {
                     let message = format!("`{name}` is {}; a token has one position", port.type_text());
@@ -111,13 +105,13 @@ impl Ports {
         }
         Some(TokenLoop { inputs, scores, cache })
     }
+}
 
-    /// The type of an input with a value for each token.
-    fn made(&self, port: &Port) -> ElementType {
-        match port.element {
-            PortElement::Known(element) => element,
-            PortElement::Other(_) => ElementType::Int64,
-        }
+/// The type of an input with a value for each token.
+fn made(port: &Port) -> ElementType {
+    match port.element {
+        PortElement::Known(element) => element,
+        PortElement::Other(_) => ElementType::Int64,
     }
 }
 
