@@ -233,7 +233,15 @@ impl InputPort {
                 "put a `map` between them: options: {{columns: {{{name}: \"{function}({name})\"}}}}, \
                  or connect `{receiver}` to an operator that sends {expected}"
             ),
-            // No source sends tensors.
+            _ if expected.starts_with("tensor")
+                && self
+                    .stream
+                    .column(name)
+                    .is_some_and(|c| matches!(c.column_type, ColumnType::Tensor { .. })) =>
+            {
+                "`slices` makes windows of a number of samples, `stack` windows of the rows of tensors"
+                    .to_owned()
+            }
             _ if expected.starts_with("tensor") => format!(
                 "tensors come from models: connect `{receiver}` to an operator of kind `ml` with an output of {expected}"
             ),

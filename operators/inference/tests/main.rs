@@ -19,3 +19,4 @@ mod shipped_models;
 mod shipped_vehicle_models;
 mod tables;
 mod texts;
+mod windows;

@@ -245,7 +245,8 @@ fn columns_that_do_not_fit_are_named() {
         "{text}"
     );
     let error = bind("linear.yaml", vec![Column::new("x", tensor_type(5))]).err().unwrap();
-    assert!(error.render(false).contains("expected tensor<float32>[4]"), "{error:?}");
+    let text = error.render(false);
+    assert!(text.contains("expected tensor<float32>[4]") && text.contains("`stack` windows"), "{text}");
     let twice = vec![Column::new("x", tensor_type(4)), Column::new("label", ColumnType::Text)];
     let error = bind("linear.yaml", twice).err().unwrap();
     assert!(error.iter().any(|d| d.code == "E0559"), "{error:?}");
