@@ -1,5 +1,5 @@
 //! `stack`: windows over the tensors of successive records, for models that read a part of a sequence: the last frames of
-//! a spectrogram, the last embeddings of a sound, the last readings of a machine.
+//! a spectrogram, the last embeddings of a sound.
 //!
 //! ```yaml
 //! - id: heard
