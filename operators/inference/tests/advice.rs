@@ -87,7 +87,8 @@ fn strides_are_compared_without_a_backend() {
 
 #[test]
 fn a_model_of_pictures_of_any_width_is_tried_on_a_line() {
-    let pool = [Message::default().text(1, "kernel_shape").number(20, 7).number(8, 4).number(8, 16)];
+    let sides = |name| Message::default().text(1, name).number(20, 7).number(8, 4).number(8, 16);
+    let pool = [sides("kernel_shape"), sides("strides")];
     let nodes = [
         node("MaxPool", "x", "pooled", &pool),
         node("GlobalAveragePool", "pooled", "means", &[]),

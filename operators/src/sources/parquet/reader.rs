@@ -15,6 +15,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::Compression;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -112,6 +113,18 @@ impl Reader {
                 (format!("{shown}: column `{name}` is {found}, which is not {declared}"), help)
             })?;
         }
+        let chunks = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
+        for chunk in chunks {
+            let name = chunk.column_path().parts().first().map(String::as_str).unwrap_or_default();
+            let is_read = table.columns.iter().any(|column| column.name == name);
+            if is_read && !is_known(chunk.compression()) {
+                let message = format!("{shown}: column `{name}` is compressed as {}", chunk.compression());
+                return Err((
+                    message,
+                    "write the file with zstd, gzip, snappy or lz4, or without compression".to_owned(),
+                ));
+            }
+        }
         Ok(Self { table: Arc::clone(table), rows, next: 0, batches: None, decoded: None })
     }
 
@@ -138,6 +151,12 @@ impl Reader {
         let batch = self.batches.as_mut().and_then(Iterator::next).transpose();
         batch.map_err(|error| self.broken(&error))
     }
+}
+
+/// Whether columns with this compression can be read.
+fn is_known(compression: Compression) -> bool {
+    use Compression::{GZIP, LZ4, LZ4_RAW, SNAPPY, UNCOMPRESSED, ZSTD};
+    matches!(compression, UNCOMPRESSED | SNAPPY | GZIP(_) | LZ4 | LZ4_RAW | ZSTD(_))
 }
 
 /// The reader of a file by the types of its own schema, whatever program wrote it.
@@ -248,6 +267,7 @@ mod tests {
     use arrow_array::types::Int32Type;
     use arrow_array::{ArrayRef, Int64Array, ListArray, UInt64Array};
     use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
     use serde_json::json;
     use std::path::Path;
     use tidemill_spec::types::ColumnType;
@@ -318,11 +338,17 @@ mod tests {
     }
 
     fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
+        write_compressed(path, columns, Compression::UNCOMPRESSED);
+    }
+
+    fn write_compressed(path: &Path, columns: Vec<(&str, ArrayRef)>, compression: Compression) {
         let rows = RecordBatch::try_from_iter_with_nullable(
             columns.into_iter().map(|(name, array)| (name, array, true)),
         )
         .unwrap();
-        let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), rows.schema(), None).unwrap();
+        let properties = WriterProperties::builder().set_compression(compression).build();
+        let file = File::create(path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(properties)).unwrap();
         writer.write(&rows).unwrap();
         writer.close().unwrap();
     }
@@ -368,6 +394,23 @@ mod tests {
             dead[0].1.detail,
             "t.parquet, row 5: column `n` 18446744073709551615 does not fit into int64"
         );
+    }
+
+    /// Polars writes zstd by default, pandas snappy.
+    #[test]
+    fn compressed_columns_are_read() {
+        use Compression::{GZIP, LZ4_RAW, SNAPPY, ZSTD};
+        let folder = tempfile::tempdir().unwrap();
+        for compression in [GZIP(Default::default()), LZ4_RAW, SNAPPY, ZSTD(Default::default())] {
+            let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5000));
+            write_compressed(&folder.path().join("t.parquet"), vec![("n", numbers)], compression);
+            let source = bind(&Parquet, folder.path(), "path: t.parquet\ncolumns: {n: int64}").unwrap();
+            let (batches, dead) = drain(&source, 8192, usize::MAX);
+            assert!(dead.is_empty(), "{dead:?}");
+            let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+            assert_eq!(rows, 5000, "{compression}");
+        }
+        assert!(!is_known(Compression::BROTLI(Default::default())), "this build cannot read it");
     }
 
     #[test]
