@@ -17,6 +17,8 @@ use tidemill_spec::manifest::{InputType, ModelOutput, Postprocess};
 
 /// Entry of the metadata in which Ultralytics writes the names of the classes.
 const NAMES: &str = "names";
+/// Entry with a name in each line, as PaddlePaddle's models have it.
+const LINES: &str = "character";
 
 /// A box.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,9 +58,13 @@ pub(super) fn found(blueprint: &Blueprint, output: &ModelOutput, data: &TensorDa
     let TensorData::Float32(values) = data else { return Vec::new() };
     let has_classes =
         matches!(output.postprocess.last().map(|step| &step.value), Some(Postprocess::DecodeBoxes(_)));
-    let names = blueprint.facts.metadata.get(NAMES).filter(|_| has_classes);
-    let names = names.and_then(|names| alphabet::dictionary(names)).unwrap_or_default();
-    of_values(values, &names)
+    if !has_classes {
+        return of_values(values, &[]);
+    }
+    let metadata = &blueprint.facts.metadata;
+    let lines = || Some(metadata.get(LINES)?.lines().map(str::to_owned).collect());
+    let names = metadata.get(NAMES).and_then(|names| alphabet::dictionary(names)).or_else(lines);
+    of_values(values, &names.unwrap_or_default())
 }
 
 fn of_values(values: &[f32], names: &[String]) -> Vec<Found> {
