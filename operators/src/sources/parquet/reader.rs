@@ -121,7 +121,7 @@ impl Reader {
                 let message = format!("{shown}: column `{name}` is compressed as {}", chunk.compression());
                 return Err((
                     message,
-                    "write the file with zstd, gzip, snappy or lz4, or without compression".to_owned(),
+                    "write the file with zstd, gzip or snappy, or without compression".to_owned(),
                 ));
             }
         }
@@ -155,8 +155,8 @@ impl Reader {
 
 /// Whether columns with this compression can be read.
 fn is_known(compression: Compression) -> bool {
-    use Compression::{GZIP, LZ4, LZ4_RAW, SNAPPY, UNCOMPRESSED, ZSTD};
-    matches!(compression, UNCOMPRESSED | SNAPPY | GZIP(_) | LZ4 | LZ4_RAW | ZSTD(_))
+    use Compression::{GZIP, SNAPPY, UNCOMPRESSED, ZSTD};
+    matches!(compression, UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_))
 }
 
 /// The reader of a file by the types of its own schema, whatever program wrote it.
@@ -399,9 +399,9 @@ mod tests {
     /// Polars writes zstd by default, pandas snappy.
     #[test]
     fn compressed_columns_are_read() {
-        use Compression::{GZIP, LZ4_RAW, SNAPPY, ZSTD};
+        use Compression::{GZIP, SNAPPY, ZSTD};
         let folder = tempfile::tempdir().unwrap();
-        for compression in [GZIP(Default::default()), LZ4_RAW, SNAPPY, ZSTD(Default::default())] {
+        for compression in [GZIP(Default::default()), SNAPPY, ZSTD(Default::default())] {
             let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5000));
             write_compressed(&folder.path().join("t.parquet"), vec![("n", numbers)], compression);
             let source = bind(&Parquet, folder.path(), "path: t.parquet\ncolumns: {n: int64}").unwrap();
