@@ -69,7 +69,8 @@ impl Model {
         rows: &[PreparedRow],
         states: &mut [Option<Memory>],
     ) -> Result<RawOutputs, BackendError> {
-        let count = if self.blueprint.one_by_one { 1 } else { rows.len().max(1) };
+        let is_apart = self.blueprint.one_by_one || self.groups(rows).len() > 1;
+        let count = if is_apart { 1 } else { rows.len().max(1) };
         let mut all: Option<RawOutputs> = None;
         for (rows, states) in rows.chunks(count).zip(states.chunks_mut(count)) {
             let mut inputs = self.inputs(rows)?;
