@@ -2,6 +2,7 @@
 use super::{Memory, Model, RawOutputs};
 use crate::backend::BackendError;
 use crate::blueprint::{Feed, FileInput, Records};
+use crate::exact::fitting;
 use crate::prepared::PreparedRow;
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
@@ -133,10 +134,13 @@ impl Model {
         {
             *first = rows;
         }
-        let values = self.blueprint.manifest.constants[at].value.values();
-        let mut data = TensorData::zeros(input.element, 0);
-        let count = shape.iter().product();
-        values.iter().cycle().take(count).for_each(|value| data.push(*value));
+        let mut each = TensorData::zeros(input.element, 0);
+        for value in self.blueprint.manifest.constants[at].value.values() {
+            let value = fitting(input.element, *value).map_err(|error| self.failed(error.to_string()))?;
+            each.append(value).map_err(|error| self.failed(error.to_string()))?;
+        }
+        let places: Vec<usize> = (0..each.len()).cycle().take(shape.iter().product()).collect();
+        let data = each.picked(&places);
         Tensor::new(shape, data).map_err(|error| self.failed(error.to_string()))
     }
 }
