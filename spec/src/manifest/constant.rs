@@ -11,7 +11,8 @@ use std::fmt;
 pub struct Constant {
     /// Name of the model's input. Its element type and shape are those of the file.
     pub name: Located<String>,
-    /// One value for all elements, or one for each in the order of memory. A free dimension of the file is 1; the first is
+    /// One value for all elements, or one for each in the order of memory; whole numbers are kept exactly, and a number that
+    /// the element type does not have is an error. A free dimension of the file is 1; the first is
     /// the number of records if the model runs several at once.
     pub value: Located<ConstantValue>,
 }
