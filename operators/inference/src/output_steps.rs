@@ -201,8 +201,12 @@ impl OutputSteps {
             }
         }
         if matches!(last, Some(Last::Label(_) | Last::Ctc(_) | Last::CtcOfClasses(_) | Last::Position)) {
-            // They keep the order of scores, but would turn an infinite one into NaN.
-            vectors.retain(|step: &VectorStep| !step.computes());
+            // They keep the order of the scores of a vector, but would turn an infinite one into NaN. A transposition puts
+            // scores of several vectors into one.
+            let turned =
+                vectors.iter().rposition(|step| *step == VectorStep::Transpose).map_or(0, |at| at + 1);
+            let kept = vectors.split_off(turned).into_iter().filter(|step| !step.computes());
+            vectors.extend(kept.collect::<Vec<_>>());
         }
         let given = match &last {
             Some(
@@ -569,6 +573,13 @@ mod tests {
         let label = "softmax: {}, pick: {at: 1}, argmax: {labels: [a, b]}";
         let label = applied(label, "text", &[9.0, 0.0, 0.0, 1.0], &[2, 2]).unwrap();
         assert_eq!(label, OutputColumn::Text(vec!["b".to_owned()]));
+        let across = "softmax: {}, transpose: {}, pick: {at: 1}, argmax: {}";
+        let across = applied(across, "int64", &[0.0, 5.0, 90.0, 9.0], &[2, 2]).unwrap();
+        assert_eq!(
+            across,
+            OutputColumn::Int64(vec![0]),
+            "the vector whose probability of class 1 is largest"
+        );
         let row = output("softmax: {}, pick: {at: 0}", "tensor", "float32", "2, 3");
         assert_eq!(OutputSteps::column_type(&row, &[2, 3]).to_string(), "tensor<float32>[3]");
         for steps in ["pick: {at: 2}", "pick: {at: -3}", "softmax: {}, pick: {at: 2}"] {
