@@ -52,7 +52,7 @@ mod state;
 
 pub use boxes::{Activation, Background, BoxDecoding, BoxForm, BoxScores, Grid, GridForm, Level};
 pub use check::{BLANK_COLUMN, BLANK_DESCRIPTION, BLANK_LICENCE, BLANK_ORIGIN};
-pub use constant::{Constant, ConstantValue};
+pub use constant::{Constant, ConstantValue, Number};
 pub use decoder::{Cache, Decoder, Encoded, Mask, Tokenizer};
 pub use dimension::Dimension;
 pub use feature::{Feature, Missing};

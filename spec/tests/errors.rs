@@ -434,6 +434,29 @@ fn model() {
             &["E0504"],
             "`entities` needs an input with the step `tokenize`",
         ),
+        (
+            &[
+                (
+                    "type: text\n    dtype: float32\n    shape: [batch, 2]",
+                    "type: tensor\n    dtype: float32\n    shape: [batch, 2]",
+                ),
+                ("argmax: {labels: [red, blue]}", "top_k: {k: 1, give: labels}"),
+            ],
+            &["E0503"],
+            "`give: labels` needs labels",
+        ),
+        (
+            &[
+                (
+                    "type: text\n    dtype: float32\n    shape: [batch, 2]",
+                    "type: float64\n    dtype: float32\n    shape: [batch, 2]",
+                ),
+                ("argmax: {labels: [red, blue]}", "pick: {at: 2}"),
+            ],
+            &["E0503"],
+            "`pick` takes place 2 of 2",
+        ),
+        (&[("{softmax: {}}, {argmax", "{softmax: {}}, {mean_pool: {}}, {argmax")], &["E0503"], "first step"),
         (&[("high: 3900", "high: 4900")], &["E0503"], "sample_rate / 2"),
         (&[("0.25, 0.25, 0.25", "0.25, 0, 0.25")], &["E0503"], "cannot be 0"),
         (
@@ -472,6 +495,25 @@ fn model() {
         let text = with(MODEL, changes);
         let found = Manifest::parse(&text, "model.yaml").expect_err(&format!("{changes:?}"));
         expect(&found, codes, words);
+    }
+}
+
+/// Steps that give one number may end in a column of numbers.
+#[test]
+fn places_and_means_are_numbers() {
+    for (dtype, row, steps, kind) in [
+        ("float32", "2", "{softmax: {}}, {pick: {at: 1}}", "float64"),
+        ("float32", "2", "{sigmoid: {}}, {pick: {at: -2}}", "float64"),
+        ("int64", "any", "{mean_pool: {}}", "float64"),
+        ("int64", "2", "{pick: {at: 1}}", "int64"),
+        ("int64", "2", "{softmax: {}}, {pick: {at: 1}}", "float64"),
+    ] {
+        let output = format!(
+            "type: {kind}\n    dtype: {dtype}\n    shape: [batch, {row}]\n    postprocess: [{steps}]"
+        );
+        let changed = "type: text\n    dtype: float32\n    shape: [batch, 2]\n    postprocess: [{softmax: {}}, {argmax: {labels: [red, blue]}}]";
+        let text = with(MODEL, &[(changed, &output)]);
+        Manifest::parse(&text, "model.yaml").unwrap_or_else(|errors| panic!("{steps}: {errors}"));
     }
 }
 

@@ -181,6 +181,23 @@ pub enum ModelError {
         /// Description of the inputs.
         inputs: String,
     },
+    /// The outputs of a record are others beside another record than alone.
+    #[error(
+        "the values of output `{output}` for a record depend on the others of its batch: alone and beside another record \
+         they differ by {difference}, the limit is {tolerance} ({inputs})"
+    )]
+    Mixes {
+        /// The output.
+        output: String,
+        /// The largest difference of two values; NaN if only one of them is a number.
+        difference: f64,
+        /// The largest allowed difference.
+        tolerance: f64,
+        /// Description of the inputs.
+        inputs: String,
+        /// Position of the output in the manifest.
+        span: Span,
+    },
 }
 
 fn list(allowed: &[Located<BackendId>]) -> String {
@@ -204,6 +221,7 @@ impl ModelError {
             ModelError::NotAllowed { .. } | ModelError::Backend(_) => "E0557",
             ModelError::Trial { .. } => "E0558",
             ModelError::Differs { .. } => "E0563",
+            ModelError::Mixes { .. } => "E0564",
         }
     }
 
@@ -220,6 +238,7 @@ impl ModelError {
             | ModelError::Decoder { span, .. }
             | ModelError::NotFetched { span, .. }
             | ModelError::NotHere { span, .. }
+            | ModelError::Mixes { span, .. }
             | ModelError::NotAllowed { span, .. } => span.clone(),
             _ => Span::nowhere(),
         }
@@ -262,6 +281,10 @@ impl ModelError {
             ModelError::Differs { .. } => Some(
                 "one of them does not compute an operator as in the ONNX standard: compare both with the \
                  outputs of the model after its training, and remove the wrong one from `backends`",
+            ),
+            ModelError::Mixes { .. } => Some(
+                "if `batch` stands in the right place of each shape, the model itself computes over its batch: write 1 instead \
+                 of `batch` in the shapes, then records are run one by one",
             ),
             _ => None,
         }

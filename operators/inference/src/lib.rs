@@ -11,6 +11,7 @@ pub mod cell;
 pub mod choice;
 mod decode_loop;
 pub mod error;
+pub mod exact;
 pub mod facts;
 pub mod frame;
 pub mod location;

@@ -1,4 +1,5 @@
 //! A model ready to run: prepare records, run a batch, finish the results.
+mod apart;
 mod feeds;
 mod texts;
 
@@ -49,8 +50,10 @@ pub struct RawOutputs {
     beside: Vec<Tensor>,
     /// The picture or text that each record was made of.
     origins: Vec<Origin>,
-    /// The outputs of further records, if they were run one by one.
+    /// The outputs of further records, if not all were run together.
     others: Vec<RawOutputs>,
+    /// Place of each record among all runs, if it is not that of their order.
+    order: Option<Vec<usize>>,
 }
 
 impl RawOutputs {
@@ -257,7 +260,8 @@ impl Model {
         })
     }
 
-    /// Runs the model on prepared records: once for all, or one by one if the file has a batch dimension of 1.
+    /// Runs the model on prepared records: once for all, or one by one if the file has a batch dimension of 1. Texts of other
+    /// lengths, for which the model has no mask, are run apart from each other.
     ///
     /// # Errors
     /// [`BackendError::Run`].
@@ -337,7 +341,7 @@ impl Model {
 
     /// Converts the outputs to columns, in the order of [`Blueprint::output_columns`].
     pub fn finish(&self, raw: RawOutputs) -> Vec<OutputColumn> {
-        let RawOutputs { tensors, texts, beside, origins, others, .. } = raw;
+        let RawOutputs { tensors, texts, beside, origins, others, order, .. } = raw;
         let mut beside = beside.as_slice();
         let mut columns = Vec::with_capacity(tensors.len() + usize::from(texts.is_some()));
         for ((steps, tensor), count) in self.after.iter().zip(tensors).zip(self.blueprint.beside()) {
@@ -355,7 +359,10 @@ impl Model {
                 debug_assert!(appended.is_ok(), "{appended:?}");
             }
         }
-        columns
+        match order {
+            Some(order) => columns.into_iter().map(|column| column.reordered(&order)).collect(),
+            None => columns,
+        }
     }
 
     /// Returns whether a text would be chosen among scores that are not numbers, see [`OutputSteps::is_undecided`].
@@ -368,9 +375,15 @@ impl Model {
 
     /// `max_steps` bounds a declared loop; the trial uses fewer than a real run.
     fn run_steps(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
-        if !self.blueprint.one_by_one || rows.len() <= 1 || self.decoder.is_some() || self.generator.is_some()
-        {
+        if rows.len() <= 1 || self.decoder.is_some() || self.generator.is_some() {
             return self.run_batch(rows, max_steps);
+        }
+        if !self.blueprint.one_by_one {
+            let groups = self.groups(rows);
+            return match groups.len() {
+                1 => self.run_batch(rows, max_steps),
+                _ => self.run_groups(rows, &groups, max_steps),
+            };
         }
         let mut rows = rows.chunks(1);
         let mut first = self.run_batch(rows.next().unwrap_or_default(), max_steps)?;
@@ -444,17 +457,24 @@ impl Model {
         let failed = |reason: &str| self.failed(format!("output `{}`: {reason}", output.name));
         match output.postprocess.first().map(|step| &step.value) {
             Some(Postprocess::MeanPool { mask }) => {
-                let facts = &self.blueprint.facts.inputs;
-                let mask = mask
-                    .as_ref()
-                    .and_then(|mask| inputs.get(facts.iter().position(|port| port.name == mask.as_str())?));
-                pool::mean(tensor, mask).ok_or_else(|| failed("the mask has another length"))
+                let mask = mask.as_ref().and_then(|mask| self.mask(mask, inputs));
+                pool::mean(tensor, mask.as_ref()).ok_or_else(|| failed("the mask has another length"))
             }
             Some(Postprocess::Pick { at }) => {
                 pool::pick(tensor, *at).ok_or_else(|| failed("it has no such place"))
             }
             _ => Ok(tensor),
         }
+    }
+
+    /// The tensor of an input of the file, with the records in its first dimension.
+    fn mask(&self, name: &str, inputs: &[Tensor]) -> Option<Tensor> {
+        let at = self.blueprint.facts.inputs.iter().position(|port| port.name == name)?;
+        let mask = inputs.get(at)?.clone();
+        Some(match self.blueprint.inputs.get(at)?.records {
+            Records::At(axis) if axis < mask.shape().len() => mask.moved(axis, 0),
+            _ => mask,
+        })
     }
 
     /// Brings the records of a state after them to its first dimension.

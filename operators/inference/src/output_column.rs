@@ -36,6 +36,25 @@ impl OutputColumn {
         }
         Ok(())
     }
+
+    /// Returns the rows in another order: the row at `order[i]` becomes row `i`.
+    pub(crate) fn reordered(self, order: &[usize]) -> Self {
+        fn each<T: Clone>(values: &[T], order: &[usize]) -> Vec<T> {
+            order.iter().filter_map(|row| values.get(*row).cloned()).collect()
+        }
+        match self {
+            Self::Text(values) => Self::Text(each(&values, order)),
+            Self::Float64(values) => Self::Float64(each(&values, order)),
+            Self::Int64(values) => Self::Int64(each(&values, order)),
+            Self::Bool(values) => Self::Bool(each(&values, order)),
+            Self::Tensor(values) => {
+                let width = values.len() / order.len().max(1);
+                let places: Vec<usize> =
+                    order.iter().flat_map(|row| row * width..(row + 1) * width).collect();
+                Self::Tensor(values.picked(&places))
+            }
+        }
+    }
 }
 
 /// One value for each row.
@@ -54,12 +73,12 @@ pub(crate) fn scalars(data: TensorData, scalar: OutputType) -> OutputColumn {
         (OutputType::Int64, TensorData::Uint8(values)) => {
             OutputColumn::Int64(values.into_iter().map(i64::from).collect())
         }
-        (scalar, data) => match data.into_f32() {
-            TensorData::Float32(values) if scalar == OutputType::Bool => {
-                OutputColumn::Bool(values.into_iter().map(|value| value != 0.0).collect())
-            }
-            TensorData::Float32(values) => OutputColumn::Float64(values.into_iter().map(f64::from).collect()),
-            other => OutputColumn::Tensor(other),
-        },
+        (OutputType::Text | OutputType::Tensor, data) | (_, data @ TensorData::Text(_)) => {
+            OutputColumn::Tensor(data)
+        }
+        (OutputType::Bool, data) => {
+            OutputColumn::Bool(data.to_f64().into_iter().map(|value| value != 0.0).collect())
+        }
+        (OutputType::Float64 | OutputType::Int64, data) => OutputColumn::Float64(data.to_f64()),
     }
 }

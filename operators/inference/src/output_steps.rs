@@ -7,12 +7,11 @@ use crate::postprocess::ctc::CtcDecoder;
 use crate::postprocess::entities::EntityDecoder;
 use crate::postprocess::head::Part;
 use crate::postprocess::join::Joiner;
-use crate::postprocess::scores;
+use crate::postprocess::pool::{computed, place};
 use crate::postprocess::text_boxes::TextBoxDecoder;
-use crate::preprocess::signal;
+use crate::postprocess::vectors::VectorStep;
 use crate::steps::{StepsError, wrong};
 use crate::tensor::{Tensor, TensorData};
-use half::f16;
 use tidemill_spec::manifest::{Dimension, ModelOutput, OutputType, Postprocess, TopValues};
 use tidemill_spec::types::{ColumnType, ElementType};
 
@@ -22,15 +21,6 @@ pub struct OutputSteps {
     shape: Vec<usize>,
     vectors: Vec<VectorStep>,
     last: Last,
-}
-
-/// A step on each vector of a tensor.
-#[derive(Clone, Copy)]
-enum VectorStep {
-    Softmax,
-    Sigmoid,
-    L2Norm,
-    Transpose,
 }
 
 /// The step that gives the column.
@@ -83,8 +73,9 @@ impl OutputSteps {
             return wrong("steps need numbers, the output is text");
         }
         let mut row = shape.to_vec();
+        let mut sides = Dimension::row(&output.shape);
         let (mut vectors, mut last) = (Vec::new(), None);
-        for step in &output.postprocess {
+        for (index, step) in output.postprocess.iter().enumerate() {
             if last.is_some() {
                 return wrong(
                     "no step can follow argmax, max, top_k, ctc_decode, entities, join, decode_boxes or text_boxes",
@@ -101,6 +92,9 @@ impl OutputSteps {
                         return wrong(format!("transpose needs two dimensions, but the shape is {row:?}"));
                     };
                     std::mem::swap(a, b);
+                    if let [.., a, b] = sides.as_mut_slice() {
+                        std::mem::swap(a, b);
+                    }
                     vectors.push(VectorStep::Transpose);
                 }
                 Postprocess::DecodeBoxes(decoding) if vectors.is_empty() => {
@@ -169,15 +163,28 @@ impl OutputSteps {
                     };
                     last = Some(Last::CtcOfClasses(decoder));
                 }
-                Postprocess::MeanPool { .. } | Postprocess::Pick { .. }
-                    if vectors.is_empty() && !row.is_empty() =>
-                {
-                    row.remove(0);
+                Postprocess::MeanPool { .. } | Postprocess::Pick { .. } if row.is_empty() => {
+                    return wrong("mean_pool and pick read a dimension, but there is one value");
                 }
-                Postprocess::MeanPool { .. } | Postprocess::Pick { .. } => {
-                    return wrong(format!(
-                        "mean_pool and pick are the first step and read rows of vectors, but the shape is {row:?}"
-                    ));
+                Postprocess::MeanPool { .. } if index > 0 => return wrong("mean_pool is the first step"),
+                Postprocess::MeanPool { .. } => drop((row.remove(0), sides.remove(0))),
+                Postprocess::Pick { at } => {
+                    let (places, side) = (row.remove(0), sides.remove(0));
+                    let is_open = side == Dimension::Any;
+                    let chosen = place(*at, places);
+                    match chosen {
+                        _ if is_open && index == 0 => {}
+                        _ if is_open => {
+                            return wrong("pick after another step needs a first dimension of a fixed size");
+                        }
+                        Some(chosen) if index > 0 => vectors.push(VectorStep::Pick(chosen)),
+                        Some(_) => {}
+                        None => {
+                            return wrong(format!(
+                                "pick takes place {at} of {places}; they count from 0, and from -1 at the end"
+                            ));
+                        }
+                    }
                 }
                 Postprocess::CtcDecode { alphabet, blank, classes: texts, .. } => {
                     let texts = ctc_texts(alphabet, texts);
@@ -194,8 +201,12 @@ impl OutputSteps {
             }
         }
         if matches!(last, Some(Last::Label(_) | Last::Ctc(_) | Last::CtcOfClasses(_) | Last::Position)) {
-            // They keep the order of scores, but would turn an infinite one into NaN.
-            vectors.retain(|step| matches!(step, VectorStep::Transpose));
+            // They keep the order of the scores of a vector, but would turn an infinite one into NaN. A transposition puts
+            // scores of several vectors into one.
+            let turned =
+                vectors.iter().rposition(|step| *step == VectorStep::Transpose).map_or(0, |at| at + 1);
+            let kept = vectors.split_off(turned).into_iter().filter(|step| !step.computes());
+            vectors.extend(kept.collect::<Vec<_>>());
         }
         let given = match &last {
             Some(
@@ -271,7 +282,7 @@ impl OutputSteps {
         }
         let mut shape = if blueprint::pools(output) { shape[1..].to_vec() } else { shape.to_vec() };
         let mut element = output.dtype;
-        for step in &output.postprocess {
+        for (index, step) in output.postprocess.iter().enumerate() {
             match &step.value {
                 Postprocess::DecodeBoxes(decoding) => {
                     (element, shape) = (ElementType::Float32, vec![decoding.most as usize, BOX_NUMBERS]);
@@ -282,7 +293,7 @@ impl OutputSteps {
                 step @ Postprocess::TopK { k, .. } => {
                     shape = vec![*k as usize];
                     element = match top_values(step) {
-                        TopValues::Values => computed(element),
+                        TopValues::Values => element,
                         TopValues::Positions => ElementType::Int64,
                         TopValues::Labels => ElementType::Text,
                     };
@@ -292,6 +303,8 @@ impl OutputSteps {
                         std::mem::swap(a, b);
                     }
                 }
+                Postprocess::Pick { .. } if index > 0 && !shape.is_empty() => drop(shape.remove(0)),
+                Postprocess::Pick { .. } => {}
                 _ => element = computed(element),
             }
         }
@@ -313,64 +326,56 @@ impl OutputSteps {
             }
         }
         let element = data.element();
-        let TensorData::Float32(mut values) = data.into_f32() else {
+        if element == ElementType::Text {
             return OutputColumn::Tensor(TensorData::Text(Vec::new())); // steps on texts are refused
-        };
-        let mut shape = beside.shape.unwrap_or(&self.shape).to_vec();
-        let size = shape.iter().product::<usize>().max(1);
-        for step in &self.vectors {
-            let width = shape.last().copied().unwrap_or(1);
-            match step {
-                VectorStep::Softmax => scores::softmax(&mut values, width),
-                VectorStep::Sigmoid => {
-                    values.iter_mut().for_each(|value| *value = scores::sigmoid(*value));
-                }
-                VectorStep::L2Norm => scores::l2_norm(&mut values, width),
-                VectorStep::Transpose => {
-                    if let [.., a, b] = shape.as_mut_slice() {
-                        let mut exchanged = Vec::with_capacity(values.len());
-                        for matrix in values.chunks(*a * *b) {
-                            signal::append_transposed(matrix, *b, &mut exchanged);
-                        }
-                        values = exchanged;
-                        std::mem::swap(a, b);
-                    }
-                }
-            }
         }
-        let rows = values.chunks_exact(size);
+        let mut shape = beside.shape.unwrap_or(&self.shape).to_vec();
+        let data = self.vectors.iter().fold(data, |data, step| step.apply(data, &mut shape));
+        let size = shape.iter().product::<usize>().max(1);
         match &self.last {
-            Last::Tensor => OutputColumn::Tensor(match element {
-                ElementType::Float16 => {
-                    TensorData::Float16(values.iter().map(|value| f16::from_f32(*value)).collect())
-                }
-                _ => TensorData::Float32(values),
-            }),
-            Last::Scalar(scalar) => scalars(TensorData::Float32(values), *scalar),
-            Last::Label(labels) => OutputColumn::Text(
-                rows.map(|row| labels.get(scores::argmax(row)).cloned().unwrap_or_default()).collect(),
-            ),
-            Last::Position => OutputColumn::Int64(rows.map(|row| scores::argmax(row) as i64).collect()),
-            Last::Max => OutputColumn::Float64(
-                rows.map(|row| f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max))).collect(),
-            ),
+            Last::Tensor => OutputColumn::Tensor(data.narrowed(element)),
+            Last::Scalar(scalar) => scalars(data, *scalar),
+            Last::Label(labels) => {
+                let label = |at: usize| labels.get(at).cloned().unwrap_or_default();
+                OutputColumn::Text(data.largest(size).into_iter().map(label).collect())
+            }
+            Last::Position => {
+                OutputColumn::Int64(data.largest(size).into_iter().map(|at| at as i64).collect())
+            }
+            Last::Max => {
+                let largest = data.largest(size).into_iter().enumerate();
+                let places: Vec<usize> = largest.map(|(row, at)| row * size + at).collect();
+                OutputColumn::Float64(data.picked(&places).to_f64())
+            }
             Last::TopK { k, give, labels } => {
-                let best = rows.flat_map(|row| {
-                    scores::top(row, *k).into_iter().map(|position| (position, row[position]))
-                });
+                let best = data.tops(size, *k);
                 OutputColumn::Tensor(match give {
-                    TopValues::Values if element == ElementType::Float16 => {
-                        TensorData::Float16(best.map(|(_, value)| f16::from_f32(value)).collect())
+                    TopValues::Values => {
+                        let rows = best.iter().enumerate();
+                        let places: Vec<usize> =
+                            rows.flat_map(|(row, best)| best.iter().map(move |at| row * size + at)).collect();
+                        data.picked(&places).narrowed(element)
                     }
-                    TopValues::Values => TensorData::Float32(best.map(|(_, value)| value).collect()),
                     TopValues::Positions => {
-                        TensorData::Int64(best.map(|(position, _)| position as i64).collect())
+                        TensorData::Int64(best.into_iter().flatten().map(|at| at as i64).collect())
                     }
-                    TopValues::Labels => TensorData::Text(
-                        best.map(|(position, _)| labels.get(position).cloned().unwrap_or_default()).collect(),
-                    ),
+                    TopValues::Labels => {
+                        let label = |at: usize| labels.get(at).cloned().unwrap_or_default();
+                        TensorData::Text(best.into_iter().flatten().map(label).collect())
+                    }
                 })
             }
+            decoding => match data.into_f32() {
+                TensorData::Float32(values) => self.decoded(decoding, &values, size, beside),
+                other => OutputColumn::Tensor(other),
+            },
+        }
+    }
+
+    /// The result of a step that reads scores of 32 bits.
+    fn decoded(&self, last: &Last, values: &[f32], size: usize, beside: Beside<'_>) -> OutputColumn {
+        let rows = values.chunks_exact(size);
+        match last {
             Last::Ctc(decoder) => OutputColumn::Text(rows.map(|row| decoder.decode(row)).collect()),
             Last::CtcOfClasses(decoder) => {
                 OutputColumn::Text(rows.map(|row| decoder.decode_classes(row)).collect())
@@ -394,8 +399,14 @@ impl OutputSteps {
                 OutputColumn::Tensor(TensorData::Float32(boxes.collect()))
             }
             Last::Boxes(decoder) => {
-                OutputColumn::Tensor(TensorData::Float32(self.boxes(decoder, &values, beside)))
+                OutputColumn::Tensor(TensorData::Float32(self.boxes(decoder, values, beside)))
             }
+            Last::Tensor
+            | Last::Scalar(_)
+            | Last::Label(_)
+            | Last::Position
+            | Last::Max
+            | Last::TopK { .. } => OutputColumn::Tensor(TensorData::Float32(values.to_vec())),
         }
     }
 
@@ -458,11 +469,6 @@ fn top_values(step: &Postprocess) -> TopValues {
         }
         _ => TopValues::Labels,
     }
-}
-
-/// Element type of the result of a step on numbers.
-fn computed(element: ElementType) -> ElementType {
-    if element == ElementType::Float16 { element } else { ElementType::Float32 }
 }
 
 #[cfg(test)]
@@ -533,6 +539,52 @@ mod tests {
             ("max: {}", "tensor", &[3]),
         ] {
             assert!(applied(steps, kind, &[0.0; 6], shape).is_err(), "{steps}");
+        }
+    }
+
+    #[test]
+    fn values_are_compared_with_the_precision_of_their_type() {
+        let steps = |steps, kind, dtype| OutputSteps::new(&output(steps, kind, dtype, "3"), &[3]).unwrap();
+        let close = || TensorData::Float64(vec![1.0, 1.000_000_000_1, 0.5]);
+        let found = steps("argmax: {}", "int64", "float64").apply(close());
+        assert_eq!(found, OutputColumn::Int64(vec![1]));
+        let whole = || TensorData::Int64(vec![16_777_216, 16_777_217, 0]);
+        assert_eq!(steps("argmax: {}", "int64", "int64").apply(whole()), OutputColumn::Int64(vec![1]));
+        let best = "top_k: {k: 2, give: values}";
+        let found = steps(best, "tensor", "int64").apply(whole());
+        assert_eq!(found, OutputColumn::Tensor(TensorData::Int64(vec![16_777_217, 16_777_216])));
+        let column = OutputSteps::column_type(&output(best, "tensor", "int64", "3"), &[3]);
+        assert_eq!(column.to_string(), "tensor<int64>[2]");
+        let large = TensorData::Float64(vec![1e300, -1e300, 0.0]);
+        assert_eq!(steps("max: {}", "float64", "float64").apply(large), OutputColumn::Float64(vec![1e300]));
+        let most = TensorData::Int32(vec![i32::MAX, 0, 1]);
+        let found = steps("max: {}", "float64", "int32").apply(most);
+        assert_eq!(found, OutputColumn::Float64(vec![2_147_483_647.0]));
+        let shares = output("softmax: {}", "tensor", "float64", "3");
+        assert_eq!(OutputSteps::column_type(&shares, &[3]).to_string(), "tensor<float64>[3]");
+    }
+
+    #[test]
+    fn a_place_is_picked_after_other_steps() {
+        let share = applied("softmax: {}, pick: {at: 1}", "float64", &[1.0, 1.0, 0.0, 0.0], &[2]).unwrap();
+        assert_eq!(share, OutputColumn::Float64(vec![0.5, 0.5]));
+        let last = applied("sigmoid: {}, pick: {at: -1}", "float64", &[9.0, 0.0], &[2]).unwrap();
+        assert_eq!(last, OutputColumn::Float64(vec![0.5]));
+        let label = "softmax: {}, pick: {at: 1}, argmax: {labels: [a, b]}";
+        let label = applied(label, "text", &[9.0, 0.0, 0.0, 1.0], &[2, 2]).unwrap();
+        assert_eq!(label, OutputColumn::Text(vec!["b".to_owned()]));
+        let across = "softmax: {}, transpose: {}, pick: {at: 1}, argmax: {}";
+        let across = applied(across, "int64", &[0.0, 5.0, 90.0, 9.0], &[2, 2]).unwrap();
+        assert_eq!(
+            across,
+            OutputColumn::Int64(vec![0]),
+            "the vector whose probability of class 1 is largest"
+        );
+        let row = output("softmax: {}, pick: {at: 0}", "tensor", "float32", "2, 3");
+        assert_eq!(OutputSteps::column_type(&row, &[2, 3]).to_string(), "tensor<float32>[3]");
+        for steps in ["pick: {at: 2}", "pick: {at: -3}", "softmax: {}, pick: {at: 2}"] {
+            let error = applied(steps, "float64", &[0.0; 2], &[2]).err().unwrap();
+            assert!(error.message.contains("of 2; they count from 0"), "{error}");
         }
     }
 }

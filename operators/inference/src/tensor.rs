@@ -6,6 +6,7 @@
 //! assert_eq!(t.to_string(), "float32 [2, 3]");
 //! assert!(Tensor::new(vec![2, 3], TensorData::Float32(vec![0.0; 5])).is_err());
 //! ```
+use crate::postprocess::scores;
 use half::f16;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -133,7 +134,11 @@ impl TensorData {
     }
 
     /// Copies the values at these places.
-    fn picked(&self, places: &[usize]) -> Self {
+    ///
+    /// # Panics
+    /// If there is no such place.
+    #[must_use]
+    pub fn picked(&self, places: &[usize]) -> Self {
         fn all<T: Clone>(values: &[T], places: &[usize]) -> Vec<T> {
             places.iter().map(|place| values[*place].clone()).collect()
         }
@@ -195,6 +200,38 @@ impl TensorData {
             TensorData::Bool(values) => floats(values, |value| f32::from(u8::from(value))),
             same @ (TensorData::Float32(_) | TensorData::Text(_)) => same,
         }
+    }
+
+    /// Converts numbers and truth values to the floats in which steps compute: 64 bits if 32 cannot hold each of them, else
+    /// 32; texts stay.
+    #[must_use]
+    pub fn computable(self) -> Self {
+        match self {
+            same @ TensorData::Float64(_) => same,
+            wide @ (TensorData::Int64(_) | TensorData::Int32(_)) => TensorData::Float64(wide.to_f64()),
+            other => other.into_f32(),
+        }
+    }
+
+    /// Converts 32-bit floats to 16 bits if they were computed from values of that type; other values stay.
+    #[must_use]
+    pub fn narrowed(self, from: ElementType) -> Self {
+        match self {
+            TensorData::Float32(values) if from == ElementType::Float16 => {
+                TensorData::Float16(values.into_iter().map(f16::from_f32).collect())
+            }
+            same => same,
+        }
+    }
+
+    /// Positions of the largest of each `width` values, see [`scores::argmax`].
+    pub(crate) fn largest(&self, width: usize) -> Vec<usize> {
+        with_values!(self, values => values.chunks_exact(width.max(1)).map(scores::argmax).collect())
+    }
+
+    /// Positions of the `k` largest of each `width` values, see [`scores::top`].
+    pub(crate) fn tops(&self, width: usize, k: usize) -> Vec<Vec<usize>> {
+        with_values!(self, values => values.chunks_exact(width.max(1)).map(|row| scores::top(row, k)).collect())
     }
 
     /// The values as 64-bit floats. Texts become numbers that differ if they differ, to be compared only.

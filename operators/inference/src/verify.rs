@@ -1,4 +1,6 @@
 //! Checks that a model is usable, without real data.
+mod independence;
+
 use crate::backend;
 use crate::blueprint::Blueprint;
 use crate::error::ModelError;
@@ -15,7 +17,8 @@ use tidemill_spec::types::{ElementType, StreamType};
 pub struct BackendReport {
     /// Name of the backend.
     pub backend: String,
-    /// Success if it loaded the model, the trial run gave the right shapes, and it agrees with the first backend that did.
+    /// Success if it loaded the model, the trial run gave the right shapes, records do not depend on others of their batch, and
+    /// it agrees with the first backend that did.
     pub result: Result<(), ModelError>,
 }
 
@@ -43,8 +46,8 @@ impl Report {
     }
 }
 
-/// Checks a manifest, its model file, and a trial run on each backend that the manifest allows, and compares the backends'
-/// outputs for generated inputs. The values of an output may differ by a thousandth of the largest of them, or of 1 if that
+/// Checks a manifest, its model file, and a trial run on each backend that the manifest allows; compares the outputs for a
+/// generated record alone with those for the same one beside another, and the backends' outputs for generated inputs. The values of an output may differ by a thousandth of the largest of them, or of 1 if that
 /// is more (by a tenth in an 8-bit model); integers may not. Texts of a loop, decoder or generation are not compared, because
 /// one close decision changes the rest; of a generation, the scores of the first new token are. `directory`: where the search for libraries starts.
 ///
@@ -58,11 +61,14 @@ pub fn verify(manifest_path: &Path, directory: &Path) -> Result<Report, Vec<Mode
         let loaded = backend::backend(&backend, directory)
             .map_err(ModelError::from)
             .and_then(|b| Model::load(blueprint.clone(), b.as_ref()));
-        let result = loaded.and_then(|mut loaded| match &mut first {
-            Some(first) => compare(first, &mut loaded),
-            none => {
-                *none = Some(loaded);
-                Ok(())
+        let result = loaded.and_then(|mut loaded| {
+            independence::check(&mut loaded)?;
+            match &mut first {
+                Some(first) => compare(first, &mut loaded),
+                none => {
+                    *none = Some(loaded);
+                    Ok(())
+                }
             }
         });
         backends.push(BackendReport { backend, result });
@@ -84,15 +90,16 @@ const TOLERANCE_OF_8_BITS: f64 = 0.1;
 /// The generated inputs: their seed, the range of floats and the number of integers.
 const INPUTS: &[(u64, f32, f32, u64)] = &[(1, 0.0, 1.0, 2), (2, -1.0, 1.0, 5), (3, -30.0, 30.0, 100)];
 
+/// The difference that is allowed for a model, by the largest value of an output.
+fn allowed(model: &Model) -> f64 {
+    if model.blueprint().facts.is_quantised { TOLERANCE_OF_8_BITS } else { TOLERANCE }
+}
+
 /// Runs two backends on the same inputs.
 fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
-    let allowed = match first.blueprint().facts.is_quantised {
-        true => TOLERANCE_OF_8_BITS,
-        false => TOLERANCE,
-    };
+    let allowed = allowed(first);
     for &(seed, least, most, integers) in INPUTS {
-        let inputs =
-            format!("random inputs: floats from {least} to {most}, integers from 0 to {}", integers - 1);
+        let inputs = described(least, most, integers);
         let rows = [made_up(&first.zeros(), seed, least, most, integers)];
         let (a, b) = (first.run_trial(&rows), second.run_trial(&rows));
         let (a, b) = match (a, b) {
@@ -109,6 +116,11 @@ fn compare(first: &mut Model, second: &mut Model) -> Result<(), ModelError> {
     Ok(())
 }
 
+/// Generated inputs in words.
+fn described(least: f32, most: f32, integers: u64) -> String {
+    format!("random inputs: floats from {least} to {most}, integers from 0 to {}", integers - 1)
+}
+
 /// Returns the first output that differs by more than allowed: its name, the difference, and the limit.
 fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Option<(String, f64, f64)> {
     let manifest = &model.blueprint().manifest;
@@ -116,14 +128,19 @@ fn difference(model: &Model, a: &RawOutputs, b: &RawOutputs, allowed: f64) -> Op
     let scores = manifest.generate.iter().map(|generate| &generate.logits);
     let scores = scores.zip(a.first_scores.iter().zip(&b.first_scores));
     outputs.chain(scores).find_map(|(output, (a, b))| {
-        let whole = !a.data().element().is_float();
-        let (a, b) = (a.data().to_f64(), b.data().to_f64());
-        let largest =
-            a.iter().filter(|value| value.is_finite()).fold(1f64, |most, value| most.max(value.abs()));
-        let tolerance = if whole && allowed < TOLERANCE_OF_8_BITS { 0.0 } else { allowed * largest };
-        let most = farthest(&a, &b);
-        (most.is_nan() || most > tolerance).then(|| (output.to_string(), most, tolerance))
+        let (most, tolerance) = too_far(a.data(), b.data(), allowed)?;
+        Some((output.to_string(), most, tolerance))
     })
+}
+
+/// Returns the largest difference and its limit, if it is above that.
+fn too_far(a: &TensorData, b: &TensorData, allowed: f64) -> Option<(f64, f64)> {
+    let whole = !a.element().is_float();
+    let (a, b) = (a.to_f64(), b.to_f64());
+    let largest = a.iter().filter(|value| value.is_finite()).fold(1f64, |most, value| most.max(value.abs()));
+    let tolerance = if whole && allowed < TOLERANCE_OF_8_BITS { 0.0 } else { allowed * largest };
+    let most = farthest(&a, &b);
+    (most.is_nan() || most > tolerance).then_some((most, tolerance))
 }
 
 /// Returns the largest difference of two values at the same place; NaN, which is more than any, if only one of them is a number.

@@ -5,6 +5,7 @@ mod another_backend;
 mod backends_agree;
 mod element_types;
 mod generation;
+mod independence;
 mod known_faults;
 mod labelled_texts;
 mod line_reader;

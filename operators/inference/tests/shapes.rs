@@ -47,7 +47,7 @@ pub(crate) fn model(nodes: &[Message], inputs: &[Message], outputs: &[Message]) 
     Message::default().number(1, 8).message(7, &graph).message(8, &opset).0
 }
 
-fn integers(name: &str, values: &[u64]) -> Message {
+pub(crate) fn integers(name: &str, values: &[u64]) -> Message {
     let all = Message::default().text(1, name).number(20, 7);
     values.iter().fold(all, |all, value| all.number(8, *value))
 }
@@ -66,7 +66,7 @@ pub(crate) fn folder(model: &[u8], ports: &str) -> tempfile::TempDir {
 }
 
 /// The model of a folder on each backend of this machine.
-fn loaded(folder: &Path) -> Vec<Model> {
+pub(crate) fn loaded(folder: &Path) -> Vec<Model> {
     let blueprint = Blueprint::read(&folder.join("m.yaml"))
         .unwrap_or_else(|errors| panic!("{}", ModelError::collect(errors).render(false)));
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -78,7 +78,7 @@ fn loaded(folder: &Path) -> Vec<Model> {
     backends.map(load).collect()
 }
 
-fn floats(column: &OutputColumn) -> &[f32] {
+pub(crate) fn floats(column: &OutputColumn) -> &[f32] {
     let OutputColumn::Tensor(TensorData::Float32(values)) = column else { panic!("floats: {column:?}") };
     values
 }
@@ -147,7 +147,12 @@ fn constants_fill_inputs_that_no_column_feeds() {
     for values in results(&divided, ports) {
         assert_eq!(values, RECORDS.concat().iter().map(|value| value / 2.0).collect::<Vec<_>>());
     }
-    for (value, message) in [("[1, 2]", "2 values do not fill"), (".inf", "not a finite number")] {
+    for (value, message) in [
+        ("[1, 2]", "2 values do not fill"),
+        (".inf", "not a finite number"),
+        ("1.5", "1.5 does not fit into int64; write a whole number"),
+        ("1.0e+19", "does not fit into int64"),
+    ] {
         let folder = folder(&divided, &ports.replace("value: 2", &format!("value: {value}")));
         let errors = Blueprint::read(&folder.path().join("m.yaml")).unwrap_err();
         let text = ModelError::collect(errors).render(false);
@@ -301,6 +306,17 @@ fn states_survive_a_restart() {
         assert_eq!(found, [1.0, 10.0, 3.0, 6.0, 30.0], "cut at {cut}");
         assert!(second.restore(&snapshot[..snapshot.len() / 2]).is_err());
     }
+}
+
+#[test]
+fn the_first_value_of_a_state_fits_its_type() {
+    let folder = counter();
+    let path = folder.path().join("m.yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("output: after,", "output: after, initial: {constant: 1.0e+300},"))
+        .unwrap();
+    let errors = ModelError::collect(Blueprint::read(&path).unwrap_err()).render(false);
+    assert!(errors.contains("does not fit into float32"), "{errors}");
 }
 
 #[test]

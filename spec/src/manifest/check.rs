@@ -1,5 +1,5 @@
 //! Checks of a manifest beyond its syntax.
-use super::{BoxDecoding, BoxScores, GridForm, Postprocess, Preprocess, TextDecoding};
+use super::{BoxDecoding, BoxScores, GridForm, Postprocess, Preprocess, TextDecoding, TopValues};
 use super::{Dimension, InputType, Manifest, ModelInput, ModelOutput, Origin, OriginKind, OutputType};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH};
 use crate::identifier;

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Postprocess {
-    /// The mean over the first dimension, such as the tokens of a text: the first step.
+    /// The mean over the first dimension, such as the tokens of a text: the first step. Of whole numbers it is a float.
     MeanPool {
         /// Input of the model that is 0 at places that do not count, such as `attention_mask`. Default: all count.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mask: Option<Located<String>>,
     },
-    /// One place of the first dimension, such as the first token of a text or one of the scores: the first step.
+    /// One place of the first dimension, such as the first token of a text or one of the scores. After `softmax`, the
+    /// probability of one class; as the first step, also of an output of any length.
     Pick {
         /// The place, from 0 on; -1 is the last.
         at: i32,

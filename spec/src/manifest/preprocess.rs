@@ -169,7 +169,7 @@ pub enum Preprocess {
         /// All known characters in order.
         alphabet: String,
         /// Length of the result; shorter texts are padded, longer ones truncated. Without it texts keep their length (`any`
-        /// in `shape`), and those of a batch are padded to the longest.
+        /// in `shape`), and those of other lengths are run apart.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         length: Option<u32>,
         /// Number of the first character of the alphabet. Default: 1.
@@ -195,7 +195,8 @@ pub enum Preprocess {
         #[serde(default)]
         give: TokenValues,
         /// Tokens of a text: longer texts are truncated, shorter ones padded. If it is missing, texts keep their length
-        /// (`any` in `shape`), and those of a batch are padded to the longest.
+        /// (`any` in `shape`); those of a batch are padded to the longest if an input with `give: mask` reads the same
+        /// column, else those of other lengths are run apart.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         length: Option<u32>,
         /// Most tokens of a text if `length` is missing; longer texts are truncated. Default: 512.

@@ -2,13 +2,14 @@
 use super::{Feed, FileInput, Records, names_beside, picture_of, unfed};
 use crate::alphabet;
 use crate::error::{ModelError, Role};
+use crate::exact::fitting;
 use crate::facts::{Dimension, ModelFacts, Port, PortElement};
 use crate::postprocess::head_shapes;
 use crate::preprocess::tokens::Tokenizer;
 use crate::steps::{InputSteps, OutputSteps};
 use std::collections::HashSet;
 use std::path::Path;
-use tidemill_spec::manifest::{self, Initial, Manifest, ModelInput, ModelOutput, Postprocess};
+use tidemill_spec::manifest::{self, Initial, Manifest, ModelInput, ModelOutput, Number, Postprocess};
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::ElementType;
 
@@ -223,6 +224,10 @@ impl<'a> Comparison<'a> {
             wrong(format!("{given} values do not fill {}", port.type_text()));
             return None;
         }
+        if let Some(unfit) = constant.value.values().iter().find_map(|value| fitting(element, *value).err()) {
+            wrong(unfit.to_string());
+            return None;
+        }
         let mut row = row;
         if given != 1 && given != needed {
             let open = shape.iter().position(|dimension| matches!(dimension, Dimension::Free(_)));
@@ -250,6 +255,11 @@ impl<'a> Comparison<'a> {
         let (name, row) = (&state.output, row_shape(shape));
         self.declared(Role::Output, name, &name.span, element, shape, &shape.span);
         port.shape.as_ref()?;
+        if let Some(message) = unfit_initial(&state.initial, element) {
+            let (name, span) = (state.input.to_string(), state.input.span.clone());
+            self.errors.push(ModelError::Steps { role: Role::Input, name, message, span });
+            return None;
+        }
         Some(FileInput { feed: Feed::Memory(at), element, row, records: Records::of(shape) })
     }
 
@@ -303,11 +313,10 @@ impl<'a> Comparison<'a> {
                     &state.output.span,
                 );
             }
-            if matches!(state.initial, Initial::Constant(value) if !value.is_finite()) {
-                self.wrong_loop(
-                    format!("the initial value of `{}` is not finite", input.name),
-                    &state.input.span,
-                );
+            if let PortElement::Known(element) = input.element
+                && let Some(message) = unfit_initial(&state.initial, element)
+            {
+                self.wrong_loop(format!("state `{}`: {message}", input.name), &state.input.span);
             }
         }
         let feed = &repeat.feed;
@@ -346,6 +355,15 @@ impl<'a> Comparison<'a> {
     fn wrong_loop(&mut self, message: impl Into<String>, span: &Span) {
         self.errors.push(ModelError::Loop { message: message.into(), span: span.clone() });
     }
+}
+
+/// Returns why the first value of a state is none of its element type.
+fn unfit_initial(initial: &Initial, element: ElementType) -> Option<String> {
+    let Initial::Constant(value) = *initial else { return None };
+    if !value.is_finite() {
+        return Some("the initial value is not finite".to_owned());
+    }
+    fitting(element, Number::Real(value)).err().map(|unfit| format!("the initial value {unfit}"))
 }
 
 /// Checks the steps before the model.

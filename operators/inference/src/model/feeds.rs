@@ -2,6 +2,7 @@
 use super::{Memory, Model, RawOutputs};
 use crate::backend::BackendError;
 use crate::blueprint::{Feed, FileInput, Records};
+use crate::exact::fitting;
 use crate::prepared::PreparedRow;
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl Model {
         rows: &[PreparedRow],
         states: &mut [Option<Memory>],
     ) -> Result<RawOutputs, BackendError> {
-        let count = if self.blueprint.one_by_one { 1 } else { rows.len().max(1) };
+        let is_apart = self.blueprint.one_by_one || self.groups(rows).len() > 1;
+        let count = if is_apart { 1 } else { rows.len().max(1) };
         let mut all: Option<RawOutputs> = None;
         for (rows, states) in rows.chunks(count).zip(states.chunks_mut(count)) {
             let mut inputs = self.inputs(rows)?;
@@ -132,10 +134,13 @@ impl Model {
         {
             *first = rows;
         }
-        let values = self.blueprint.manifest.constants[at].value.values();
-        let mut data = TensorData::zeros(input.element, 0);
-        let count = shape.iter().product();
-        values.iter().cycle().take(count).for_each(|value| data.push(*value));
+        let mut each = TensorData::zeros(input.element, 0);
+        for value in self.blueprint.manifest.constants[at].value.values() {
+            let value = fitting(input.element, *value).map_err(|error| self.failed(error.to_string()))?;
+            each.append(value).map_err(|error| self.failed(error.to_string()))?;
+        }
+        let places: Vec<usize> = (0..each.len()).cycle().take(shape.iter().product()).collect();
+        let data = each.picked(&places);
         Tensor::new(shape, data).map_err(|error| self.failed(error.to_string()))
     }
 }

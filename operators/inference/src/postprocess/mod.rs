@@ -8,3 +8,4 @@ pub mod join;
 pub mod pool;
 pub mod scores;
 pub mod text_boxes;
+pub mod vectors;

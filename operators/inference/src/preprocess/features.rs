@@ -15,6 +15,7 @@
 //! ```
 use super::Rejected;
 use crate::tensor::TensorData;
+use half::f16;
 use std::collections::HashMap;
 use std::fmt::Display;
 use tidemill_spec::manifest::{Feature, Missing};
@@ -115,8 +116,9 @@ impl Features {
     /// so are whole numbers in a tensor of floats: float32 has each up to 2^24, float64 each up to 2^53.
     ///
     /// # Errors
-    /// [`Rejected`] if a value is missing (`missing_value`), a category is not known (`unknown_category`), or a tensor of
-    /// integers gets another number (`not_a_whole_number`); then nothing is appended.
+    /// [`Rejected`] if a value is missing (`missing_value`), a category is not known (`unknown_category`), a tensor of
+    /// integers gets another number (`not_a_whole_number`), or a number would be infinite in a tensor of floats
+    /// (`number_too_large`); then nothing is appended.
     pub fn append(&self, cells: &[FeatureCell<'_>], to: &mut TensorData) -> Result<(), Rejected> {
         let before = to.len();
         let appended = self.append_each(cells, to);
@@ -237,6 +239,19 @@ impl Part {
         if to.element().is_integer() && !(value.fract() == 0.0 && range.contains(&value)) {
             return Err(self.not_whole(value, to));
         }
+        let is_too_large = match to {
+            TensorData::Float32(_) => (value as f32).is_infinite(),
+            TensorData::Float16(_) => f16::from_f64(value).is_infinite(),
+            _ => false,
+        };
+        if is_too_large && value.is_finite() {
+            let detail = format!(
+                "the column `{}` gives {value:?}, which does not fit into {}",
+                self.column,
+                to.element()
+            );
+            return Err(Rejected::new("number_too_large", detail));
+        }
         to.push(value);
         Ok(())
     }
@@ -245,10 +260,7 @@ impl Part {
         match to {
             TensorData::Int64(values) => values.push(value),
             // As f64 the largest ones would be rounded up, out of the range of the narrower type or not.
-            TensorData::Int32(_) | TensorData::Int8(_) | TensorData::Uint8(_) => {
-                return self.push(value as f64, to);
-            }
-            _ => to.push(value as f64),
+            _ => return self.push(value as f64, to),
         }
         Ok(())
     }
@@ -365,6 +377,24 @@ mod tests {
         let mut single = TensorData::Float32(vec![]);
         features.append(&[Int((1 << 24) + 1)], &mut single).unwrap();
         assert_eq!(single, TensorData::Float32(vec![16_777_216.0]), "rounded to the nearest float32");
+    }
+
+    #[test]
+    fn numbers_do_not_become_infinite() {
+        let features = Features::new(&[plain("a")]).unwrap();
+        let mut single = TensorData::Float32(vec![]);
+        let rejected = features.append(&[Float(1e300)], &mut single).unwrap_err();
+        let detail = "the column `a` gives 1e300, which does not fit into float32";
+        assert_eq!(rejected, Rejected::new("number_too_large", detail));
+        for kept in [3.4e38, f64::INFINITY, f64::NAN] {
+            features.append(&[Float(kept)], &mut single).unwrap();
+        }
+        let mut half = TensorData::Float16(vec![]);
+        for cell in [Int(70_000), Float(-70_000.0)] {
+            assert_eq!(features.append(&[cell], &mut half).unwrap_err().reason, "number_too_large");
+        }
+        features.append(&[Int(65_504)], &mut half).unwrap();
+        assert_eq!((single.len(), half.len()), (3, 1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 use super::heads::{check_boxes, check_text};
 use super::{
     Diagnostic, Diagnostics, Dimension, ElementType, InputType, Located, ModelInput, ModelOutput, OutputType,
-    Postprocess, Preprocess,
+    Postprocess, Preprocess, TopValues,
 };
 
 pub(super) fn unfit(found: &mut Diagnostics, step: &Located<impl Sized>, message: String, help: &str) {
@@ -316,25 +316,63 @@ pub(super) fn declared(shape: &[Dimension]) -> String {
     format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Whether an output has one value for each record.
-fn is_single(output: &ModelOutput) -> bool {
-    let first = output.postprocess.first().map(|step| &step.value);
-    let pools = matches!(first, Some(Postprocess::MeanPool { .. } | Postprocess::Pick { .. }));
-    let row = Dimension::row(&output.shape);
-    row.iter().skip(usize::from(pools)).all(|dimension| *dimension == Dimension::Fixed(1))
+/// Checks a step that makes one of the places of the first dimension; `row` is the shape before it.
+fn check_place(index: usize, step: &Located<Postprocess>, row: &[Dimension], found: &mut Diagnostics) {
+    let is_mean = matches!(step.value, Postprocess::MeanPool { .. });
+    if !is_mean && !matches!(step.value, Postprocess::Pick { .. }) {
+        return;
+    }
+    let Some(first) = row.first() else {
+        let help = "write it for an output such as [batch, any, 384]";
+        return unfit(found, step, "mean_pool and pick need a dimension".to_owned(), help);
+    };
+    if is_mean && index > 0 {
+        let help = "write it as the first step, for an output such as [batch, any, 384]";
+        unfit(found, step, "mean_pool after another step".to_owned(), help);
+    }
+    if let (Postprocess::Pick { at }, Dimension::Fixed(places)) = (&step.value, first)
+        && !(-i64::from(*places)..i64::from(*places)).contains(&i64::from(*at))
+    {
+        let message = format!("`pick` takes place {at} of {places}");
+        unfit(found, step, message, "places count from 0, and from -1 at the end");
+    }
+}
+
+/// Changes the shape and the element type of a row as a step does.
+fn follow(step: &Postprocess, row: &mut Vec<Dimension>, element: &mut ElementType) {
+    match step {
+        Postprocess::MeanPool { .. } | Postprocess::Pick { .. } if !row.is_empty() => drop(row.remove(0)),
+        Postprocess::Transpose {} => {
+            if let [.., a, b] = row.as_mut_slice() {
+                std::mem::swap(a, b);
+            }
+        }
+        _ => {}
+    }
+    let computes = matches!(
+        step,
+        Postprocess::MeanPool { .. }
+            | Postprocess::Softmax {}
+            | Postprocess::Sigmoid {}
+            | Postprocess::L2Norm {}
+    );
+    if computes && *element != ElementType::Text && !element.is_float() {
+        *element = ElementType::Float64;
+    }
 }
 
 /// Checks an output: its steps must end in the column's type.
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
-    // These steps give as much for an output of any length.
-    let closes = |step: &Located<Postprocess>| {
+    // These steps give as much for an output of any length, the last one only if it comes first.
+    let closes = |(index, step): (usize, &Located<Postprocess>)| {
         use Postprocess::{CtcDecode, DecodeBoxes, Entities, Join, MeanPool, Pick};
         matches!(
             step.value,
-            DecodeBoxes(_) | CtcDecode { .. } | Entities { .. } | Join { .. } | MeanPool { .. } | Pick { .. }
-        )
+            DecodeBoxes(_) | CtcDecode { .. } | Entities { .. } | Join { .. } | MeanPool { .. }
+        ) || index == 0 && matches!(step.value, Pick { .. })
     };
-    let is_open = output.shape.contains(&Dimension::Any) && !output.postprocess.iter().any(closes);
+    let is_open =
+        output.shape.contains(&Dimension::Any) && !output.postprocess.iter().enumerate().any(closes);
     if is_open || output.shape.iter().filter(|dimension| **dimension == Dimension::Batch).count() > 1 {
         found.push(
             Diagnostic::error("E0502", format!("output `{}` has no fixed size for a record", output.name))
@@ -354,6 +392,7 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
         )
     };
     let last = output.postprocess.len().saturating_sub(1);
+    let (mut row, mut element) = (Dimension::row(&output.shape), output.dtype);
     for (index, step) in output.postprocess.iter().enumerate() {
         if let Postprocess::DecodeBoxes(decoding) = &step.value {
             check_boxes(output, step, decoding, found);
@@ -365,13 +404,20 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
             let message = "no step can follow argmax, max, top_k, ctc_decode, entities or join".to_string();
             unfit(found, step, message, "move it to the end");
         }
-        let is_pool =
-            |step: &Postprocess| matches!(step, Postprocess::MeanPool { .. } | Postprocess::Pick { .. });
-        if is_pool(step) && (index > 0 || Dimension::row(&output.shape).is_empty()) {
-            let help = "write it as the first step, for an output such as [batch, any, 384]";
-            unfit(found, step, "mean_pool and pick need a dimension".to_string(), help);
+        if let Postprocess::TopK {
+            give: Some(TopValues::Labels),
+            labels,
+            labels_file: None,
+            labels_metadata: None,
+            ..
+        } = &step.value
+            && labels.is_empty()
+        {
+            let help = "write `labels: [...]`, `labels_file` or `labels_metadata`, or `give: positions`";
+            unfit(found, step, "`give: labels` needs labels".to_owned(), help);
         }
-        let row = Dimension::row(&output.shape);
+        check_place(index, step, &row, found);
+        follow(&step.value, &mut row, &mut element);
         let classes = match row.last() {
             Some(Dimension::Fixed(size)) => *size,
             _ => continue,
@@ -452,9 +498,9 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
         Some(Postprocess::TopK { .. } | Postprocess::DecodeBoxes(_) | Postprocess::TextBoxes(_)) => {
             &[OutputType::Tensor]
         }
-        _ if is_single(output) => {
+        _ if row.iter().all(|side| *side == Dimension::Fixed(1)) => {
             use OutputType::{Bool, Float64, Int64, Tensor, Text};
-            match output.dtype {
+            match element {
                 ElementType::Text => &[Text, Tensor][..],
                 ElementType::Bool => &[Bool, Tensor],
                 element if element.is_float() => &[Float64, Tensor],
@@ -466,7 +512,7 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
     if !given.contains(&output.output_type) {
         let message = format!("the steps of output `{}` do not match its type", output.name);
         let help = "`text` needs `ctc_decode`, `entities`, `join` or `argmax` with labels as the last step, `int64` `argmax` without, `float64` \
-                    `max` or one float for each record; all else is a `tensor`";
+                    `max` or one float for each record, as `pick` gives of a vector; all else is a `tensor`";
         found.push(Diagnostic::error("E0504", message).at(output.name.span.clone()).with_help(help));
     }
 }
