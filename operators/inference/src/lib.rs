@@ -13,6 +13,7 @@ mod decode_loop;
 pub mod error;
 pub mod facts;
 pub mod frame;
+pub mod label_list;
 pub mod location;
 mod ml;
 pub mod model;

@@ -15,6 +15,7 @@
 //! ```
 use super::Rejected;
 use crate::tensor::TensorData;
+use half::f16;
 use std::collections::HashMap;
 use std::fmt::Display;
 use tidemill_spec::manifest::{Feature, Missing};
@@ -115,8 +116,9 @@ impl Features {
     /// so are whole numbers in a tensor of floats: float32 has each up to 2^24, float64 each up to 2^53.
     ///
     /// # Errors
-    /// [`Rejected`] if a value is missing (`missing_value`), a category is not known (`unknown_category`), or a tensor of
-    /// integers gets another number (`not_a_whole_number`); then nothing is appended.
+    /// [`Rejected`] if a value is missing (`missing_value`), a category is not known (`unknown_category`), a tensor of
+    /// integers gets another number (`not_a_whole_number`), or a finite number would become infinite
+    /// (`number_too_large`); then nothing is appended.
     pub fn append(&self, cells: &[FeatureCell<'_>], to: &mut TensorData) -> Result<(), Rejected> {
         let before = to.len();
         let appended = self.append_each(cells, to);
@@ -225,7 +227,8 @@ impl Part {
         }
     }
 
-    /// Appends a number. Integers get whole ones only: the model would mistake a rounded one for a value.
+    /// Appends a number. Integers get whole ones only, and no finite number becomes infinite: the model would mistake
+    /// another number for the value.
     fn push(&self, value: f64, to: &mut TensorData) -> Result<(), Rejected> {
         let range = match to {
             TensorData::Int64(_) => -(2f64.powi(63))..2f64.powi(63),
@@ -237,20 +240,30 @@ impl Part {
         if to.element().is_integer() && !(value.fract() == 0.0 && range.contains(&value)) {
             return Err(self.not_whole(value, to));
         }
+        let is_infinite = match to {
+            TensorData::Float32(_) => (value as f32).is_infinite(),
+            TensorData::Float16(_) => f16::from_f64(value).is_infinite(),
+            _ => false,
+        };
+        if is_infinite && value.is_finite() {
+            let element = to.element();
+            let detail =
+                format!("the column `{}` gives {value:e}, which does not fit into {element}", self.column);
+            return Err(Rejected::new("number_too_large", detail));
+        }
         to.push(value);
         Ok(())
     }
 
     fn push_whole(&self, value: i64, to: &mut TensorData) -> Result<(), Rejected> {
         match to {
-            TensorData::Int64(values) => values.push(value),
-            // As f64 the largest ones would be rounded up, out of the range of the narrower type or not.
-            TensorData::Int32(_) | TensorData::Int8(_) | TensorData::Uint8(_) => {
-                return self.push(value as f64, to);
+            TensorData::Int64(values) => {
+                values.push(value);
+                Ok(())
             }
-            _ => to.push(value as f64),
+            // As f64 the largest ones would be rounded up, out of the range of the narrower type or not.
+            _ => self.push(value as f64, to),
         }
-        Ok(())
     }
 
     fn not_whole(&self, value: f64, to: &TensorData) -> Rejected {
@@ -365,6 +378,31 @@ mod tests {
         let mut single = TensorData::Float32(vec![]);
         features.append(&[Int((1 << 24) + 1)], &mut single).unwrap();
         assert_eq!(single, TensorData::Float32(vec![16_777_216.0]), "rounded to the nearest float32");
+    }
+
+    #[test]
+    fn a_finite_number_does_not_become_infinite() {
+        let features = Features::new(&[plain("a")]).unwrap();
+        let mut single = TensorData::Float32(vec![]);
+        let rejected = features.append(&[Float(1e300)], &mut single).unwrap_err();
+        let detail = "the column `a` gives 1e300, which does not fit into float32";
+        assert_eq!(rejected, Rejected::new("number_too_large", detail));
+        for cell in [Float(f64::NEG_INFINITY), Float(1e38), Float(1e-300), Int(i64::MAX)] {
+            features.append(&[cell], &mut single).unwrap();
+        }
+        assert_eq!(single, TensorData::Float32(vec![f32::NEG_INFINITY, 1e38, 0.0, 2f32.powi(63)]));
+        let mut half = TensorData::Float16(vec![]);
+        for cell in [Float(-70_000.0), Int(70_000)] {
+            assert_eq!(
+                features.append(&[cell], &mut half).unwrap_err().reason,
+                "number_too_large",
+                "{cell:?}"
+            );
+        }
+        features.append(&[Int(65_504)], &mut half).unwrap();
+        assert_eq!(half, TensorData::Float16(vec![f16::MAX]));
+        let mut double = TensorData::Float64(vec![]);
+        features.append(&[Float(1e300)], &mut double).unwrap();
     }
 
     #[test]
