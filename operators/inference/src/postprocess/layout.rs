@@ -93,7 +93,9 @@ impl<'a> Places<'a> {
 
 fn layout(shape: &[usize], reading: Reading) -> Option<Layout> {
     // A dimension of 1 before the others says nothing, unless it is the only number of a map.
-    if let [1, inner @ [_, _, _]] = shape {
+    if let [1, inner @ ..] = shape
+        && inner.len() == 3
+    {
         return layout(inner, reading);
     }
     if let Some(map) = reading.cells.and_then(|cells| map(shape, cells, reading.anchors)) {
