@@ -92,13 +92,10 @@ impl<'a> Places<'a> {
 }
 
 fn layout(shape: &[usize], reading: Reading) -> Option<Layout> {
-    // A dimension of 1 before the others says nothing, unless it is the only number of a map.
-    if let [1, inner @ ..] = shape
-        && inner.len() == 3
-    {
-        return layout(inner, reading);
-    }
-    if let Some(map) = reading.cells.and_then(|cells| map(shape, cells, reading.anchors)) {
+    let known = |shape: &[usize]| reading.cells.and_then(|cells| map(shape, cells, reading.anchors));
+    // A dimension of 1 before the others says nothing, unless it is the only number, anchor or row of a map.
+    let inner = shape.strip_prefix(&[1]).filter(|inner| inner.len() == 3);
+    if let Some(map) = inner.and_then(known).or_else(|| known(shape)) {
         return Some(map);
     }
     let of = |places, numbers, order| Layout { places, numbers, order, anchors_first: None };
