@@ -153,7 +153,10 @@ impl<'a> Writer<'a> {
         let _ = writeln!(self.out, "{} {}\n\n{}\n", "#".repeat(level), words(name), sentence(schema));
         let mut next = Vec::new();
         let choices = ["oneOf", "anyOf"].iter().find_map(|key| schema[*key].as_array());
-        for choice in choices.into_iter().flatten() {
+        if let Some(long) = long_form(schema) {
+            self.keys(long, &mut next);
+        }
+        for choice in choices.into_iter().flatten().filter(|_| long_form(schema).is_none()) {
             let line = match (choice["const"].as_str(), choice["properties"].as_object()) {
                 (Some(text), _) => format!("- `{text}`: {}", sentence(choice)),
                 (None, Some(properties)) => {
@@ -224,7 +227,7 @@ impl<'a> Writer<'a> {
         let schema = &defs[name];
         let choices = ["oneOf", "anyOf"].iter().find_map(|key| schema[*key].as_array());
         let described = choices.is_some_and(|all| all.iter().any(|choice| !sentence(choice).is_empty()));
-        if schema["properties"].is_object() || described {
+        if schema["properties"].is_object() || described || long_form(schema).is_some() {
             next.push(name.to_owned());
             return format!("[{}](#{})", lower(name), words(name).to_lowercase().replace(' ', "-"));
         }
@@ -243,6 +246,12 @@ impl<'a> Writer<'a> {
         }
         self.kind(schema, next)
     }
+}
+
+/// The form with keys of a value that may also be written without them, such as `{column: age}` for `age`.
+fn long_form(schema: &Value) -> Option<&Value> {
+    let keys = |choice: &&Value| choice["properties"].as_object().is_some_and(|keys| keys.len() > 1);
+    schema["anyOf"].as_array()?.iter().find(keys)
 }
 
 fn plain(value: &Value) -> String {

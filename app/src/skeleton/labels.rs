@@ -2,7 +2,7 @@
 use super::subject::Subject;
 use super::yaml;
 use serde_json::Value;
-use tidemill_inference::alphabet;
+use tidemill_inference::{alphabet, label_list};
 
 /// Names of files with a label in each line, or a JSON list.
 const FILES: [&str; 7] = [
@@ -32,8 +32,8 @@ pub(super) fn of(subject: &Subject<'_>, classes: usize) -> Option<Labels> {
 
 /// Labels in an entry of the file's metadata.
 fn of_metadata(subject: &Subject<'_>, classes: usize) -> Option<Labels> {
-    let fits = |text: &str| match alphabet::dictionary(text) {
-        Some(labels) => labels.len() == classes,
+    let fits = |text: &str| match label_list::listed(text) {
+        Some(labels) => labels.is_ok_and(|labels| labels.len() == classes),
         None => classes > 1 && alphabet::lines(text).count() == classes,
     };
     let (key, _) = subject.facts.metadata.iter().find(|(_, text)| fits(text))?;
@@ -60,10 +60,7 @@ pub(super) fn names(config: &Value) -> Option<Vec<String>> {
 fn of_file(subject: &Subject<'_>, classes: usize) -> Option<Labels> {
     FILES.iter().find_map(|name| {
         let (path, text) = subject.beside.text(name)?;
-        let count = match name.ends_with(".json") {
-            true => serde_json::from_str::<Vec<String>>(&text).ok()?.len(),
-            false => alphabet::lines(&text).count(),
-        };
+        let count = alphabet::in_file(&text, name).ok()?.len();
         let origin = format!("`{path}` has as many labels as there are classes");
         (count == classes)
             .then(|| Labels { key: format!("labels_file: {}", yaml::scalar(&path)), origin: Some(origin) })
@@ -84,6 +81,11 @@ mod tests {
             assert_eq!(of(subject, 4), None);
         });
         let config = r#"{"id2label": {"1": "dog", "0": "cat"}}"#;
+        let case = Case::new("x").metadata("names", "['a', 'b']").metadata("size", "[64,\n64,\n1]");
+        case.with(|subject| {
+            assert_eq!(of(subject, 2).unwrap().key, "labels_metadata: names");
+            assert_eq!(of(subject, 3), None, "a list of numbers");
+        });
         let case = Case::new("x").beside("config.json", config).beside("classes.txt", "a\nb\nc\n");
         case.with(|subject| {
             assert_eq!(of(subject, 2).unwrap().key, "labels: [cat, dog]");

@@ -1,6 +1,7 @@
 //! Alphabets and labels stored in the model file, or in a file beside it, instead of the manifest.
 use crate::error::{ModelError, Role};
 use crate::facts::ModelFacts;
+use crate::label_list;
 use std::path::Path;
 use tidemill_spec::manifest::{Manifest, Postprocess};
 use tidemill_spec::span::Located;
@@ -68,41 +69,34 @@ fn lines_of(file: &Located<String>, folder: &Path) -> Result<Vec<String>, String
         return Err(failed(format!("it has {size} bytes, at most {MOST_BYTES} are possible")));
     }
     let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
-    if Path::new(&file.value).extension().is_some_and(|ending| ending == "json") {
-        return serde_json::from_str(&text)
-            .map_err(|error| failed(format!("it is no JSON list of texts: {error}")));
+    in_file(&text, &file.value).map_err(failed)
+}
+
+/// Reads the labels in the text of a file: a JSON list or dictionary if its name ends with `.json`, otherwise lines.
+///
+/// # Errors
+/// The reason why the JSON cannot be read.
+pub fn in_file(text: &str, name: &str) -> Result<Vec<String>, String> {
+    // Editors of Windows start files with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if Path::new(name).extension().is_none_or(|ending| ending != "json") {
+        return Ok(lines(text).map(str::to_owned).collect());
     }
-    Ok(lines(&text).map(str::to_owned).collect())
+    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        return Err(format!("it is no JSON list of texts: {error}"));
+    }
+    let read = label_list::listed(text).unwrap_or(Err(label_list::LabelsError::NoList));
+    read.map_err(|error| error.to_string())
 }
 
 fn labels_of(key: &str, facts: &ModelFacts) -> Result<Vec<String>, String> {
     let text = metadata(key, facts)?;
-    Ok(dictionary(text).unwrap_or_else(|| lines(text).map(str::to_owned).collect()))
+    label_list::read(text).map_err(|error| format!("cannot read the labels in the metadata `{key}`: {error}"))
 }
 
-/// Parses the values of a dictionary as Python prints it, `{0: 'person', 1: "bird's nest"}`, if its keys count from 0.
+/// Parses a dictionary or list of labels in metadata; `None` if the text is neither, or has no label for a class.
 pub fn dictionary(names: &str) -> Option<Vec<String>> {
-    let mut rest = names.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
-    let mut labels = Vec::new();
-    while !rest.is_empty() {
-        let (key, after) = rest.split_once(':')?;
-        if key.trim().trim_matches(['"', '\'']).parse::<usize>().ok()? != labels.len() {
-            return None;
-        }
-        let mut characters = after.trim_start().chars();
-        let quote = characters.next().filter(|quote| matches!(quote, '"' | '\''))?;
-        let mut label = String::new();
-        loop {
-            match characters.next()? {
-                '\\' => label.push(characters.next()?),
-                c if c == quote => break,
-                c => label.push(c),
-            }
-        }
-        labels.push(label);
-        rest = characters.as_str().trim_start().trim_start_matches(',').trim_start();
-    }
-    Some(labels)
+    label_list::listed(names)?.ok()
 }
 
 fn metadata<'a>(key: &str, facts: &'a ModelFacts) -> Result<&'a str, String> {
@@ -147,10 +141,18 @@ mod tests {
     }
 
     #[test]
-    fn dictionaries_of_labels_are_read() {
-        let labels = dictionary("{0: 'red', 1: \"cat's eye\", 2: 'no'}").unwrap();
-        assert_eq!(labels, ["red", "cat's eye", "no"]);
-        assert_eq!(dictionary("{1: 'x'}"), None);
-        assert_eq!(dictionary("no dictionary"), None);
+    fn a_byte_order_mark_is_no_part_of_a_label() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("a.txt", "\u{feff}cat\ndog\n"),
+            ("a.json", "\u{feff}[\"cat\", \"dog\"]"),
+            ("b.json", "{\"1\": \"dog\", \"0\": \"cat\"}"),
+        ] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            assert_eq!(lines_of(&Located::from(name.to_owned()), folder.path()).unwrap(), ["cat", "dog"]);
+        }
+        std::fs::write(folder.path().join("no.json"), "[1, 2]").unwrap();
+        let error = lines_of(&Located::from("no.json".to_owned()), folder.path()).unwrap_err();
+        assert!(error.ends_with("the label 0 is 1, which is no text"), "{error}");
     }
 }

@@ -14,6 +14,7 @@ pub mod error;
 pub mod exact;
 pub mod facts;
 pub mod frame;
+pub mod label_list;
 pub mod location;
 mod ml;
 pub mod model;

@@ -51,7 +51,11 @@ pub struct BoxDecoding {
     /// Whether only boxes of the same class are compared. Default: false, all are.
     #[serde(default)]
     pub per_class: bool,
-    /// Largest number of boxes in a picture. Default: 64.
+    /// Whether boxes are cut off at the edges of the picture before they are compared, as torchvision and MMDetection
+    /// do, instead of after it, as Ultralytics and YOLOX do. Default: false.
+    #[serde(default)]
+    pub clip_first: bool,
+    /// Largest number of boxes in a picture. Only the 30000 places with the best scores are compared. Default: 64.
     #[serde(default = "most")]
     pub most: u32,
 }
@@ -109,7 +113,8 @@ pub enum Background {
 }
 
 /// Cells of a detection head: for each stride all rows of cells from the top, each from the left, and in each cell its
-/// anchors.
+/// anchors. The tensor of a stride may also be maps: `[numbers, rows, columns]`, `[rows, columns, numbers]`, with the
+/// numbers of all anchors, or `[anchors, rows, columns, numbers]`, `[rows, columns, anchors, numbers]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grid {
@@ -121,9 +126,11 @@ pub struct Grid {
     /// `distances` as many as the tensor has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub anchors: Vec<Vec<[f32; 2]>>,
-    /// Whether all cells come with their first anchor, then all with the second one. Default: false.
-    #[serde(default)]
-    pub anchors_first: bool,
+    /// Whether all cells come with their first anchor, then all with the second one. Default: as the shape says, true for
+    /// `[anchors, rows, columns, numbers]` and false for maps with the numbers of all anchors; false for
+    /// `[places, numbers]`, which does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchors_first: Option<bool>,
     /// Place of a cell's point in it, 0 for its corner and 0.5 for its middle. Default: 0; 0.5 with `ssd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<f32>,

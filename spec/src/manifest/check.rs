@@ -360,6 +360,22 @@ mod tests {
     }
 
     #[test]
+    fn a_column_without_categories_has_no_unknown_ones() {
+        let text = format!(
+            "version: 1\nid: x\ndescription: x\nfile: x.onnx\nsha256: {}\nlicence: MIT\norigin: {{kind: external, note: x}}\n\
+             backends: [ort]\n\
+             inputs: [{{name: x, type: features, columns: [{{column: age, unknown: 3}}], dtype: float32, shape: [batch, 1]}}]\n\
+             outputs: [{{name: y, column: z, type: float64, dtype: float32, shape: [batch, 1]}}]\n",
+            "a".repeat(64)
+        );
+        let found = Manifest::parse(&text, "m.yaml").expect_err("a value that is never used");
+        let messages: Vec<&str> = found.iter().map(|error| error.message.as_str()).collect();
+        assert_eq!(messages, ["`age` has no categories, so none is unknown"]);
+        let known = text.replace("unknown: 3", "unknown: 3, categories: [\"1\"]");
+        assert!(Manifest::parse(&known, "m.yaml").is_ok());
+    }
+
+    #[test]
     fn what_is_to_be_filled_in_is_shown_where_it_stands() {
         let text = include_str!("../../tests/golden/model.yaml")
             .replace("reads an image, a sound and a text, gives features and two texts", BLANK_DESCRIPTION)

@@ -20,8 +20,8 @@ pub struct Feature {
     /// Whether a category becomes one value for each of the known ones, 1 at its position and 0 elsewhere.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub one_hot: bool,
-    /// Value for categories that are not known; all are 0 with `one_hot`. Default: the record becomes a dead letter
-    /// (`unknown_category`).
+    /// Value for texts or numbers that are none of the `categories`; all are 0 with `one_hot`. Default: the record becomes
+    /// a dead letter (`unknown_category`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<f64>,
 }
@@ -165,7 +165,7 @@ impl JsonSchema for Feature {
                         },
                         "unknown": {
                             "type": "number",
-                            "description": "Value for categories that are not known; all are 0 with `one_hot`. Default: the record becomes a dead letter (`unknown_category`)."
+                            "description": "Value for texts or numbers that are none of the `categories`; all are 0 with `one_hot`. Default: the record becomes a dead letter (`unknown_category`)."
                         }
                     }
                 }

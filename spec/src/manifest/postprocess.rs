@@ -35,11 +35,12 @@ pub enum Postprocess {
         /// Labels in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         labels: Vec<String>,
-        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
+        /// File with a label in each line, or a JSON list or dictionary (`.json`), relative to the manifest, instead of
+        /// `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_file: Option<Located<String>>,
-        /// Name of an entry in the metadata of the model file, instead of `labels`: a label in each line, or a dictionary
-        /// as Ultralytics writes (`names`). The classes of an output that is a map (`ZipMap`) are an entry of its name.
+        /// Name of an entry in the metadata of the model file, instead of `labels`: a label in each line, or a list or
+        /// dictionary as Python or JSON writes it, such as `names` of Ultralytics. The classes of an output that is a map (`ZipMap`) are an entry of its name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_metadata: Option<String>,
     },
@@ -53,7 +54,8 @@ pub enum Postprocess {
         /// Labels in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         labels: Vec<String>,
-        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
+        /// File with a label in each line, or a JSON list or dictionary (`.json`), relative to the manifest, instead of
+        /// `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_file: Option<Located<String>>,
         /// Name of an entry in the metadata of the model file, instead of `labels`.
@@ -68,7 +70,8 @@ pub enum Postprocess {
         /// Labels in order, such as `[O, B-PER, I-PER]`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         labels: Vec<String>,
-        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
+        /// File with a label in each line, or a JSON list or dictionary (`.json`), relative to the manifest, instead of
+        /// `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_file: Option<Located<String>>,
         /// Name of an entry in the metadata of the model file, instead of `labels`.
@@ -87,7 +90,8 @@ pub enum Postprocess {
         /// Labels in order; `""` for none.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         labels: Vec<String>,
-        /// File with a label in each line, or a JSON list (`.json`), relative to the manifest, instead of `labels`.
+        /// File with a label in each line, or a JSON list or dictionary (`.json`), relative to the manifest, instead of
+        /// `labels`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels_file: Option<Located<String>>,
         /// Name of an entry in the metadata of the model file, instead of `labels`.

@@ -1,6 +1,7 @@
 //! Boxes from the cells of a detection head, and non-maximum suppression: of overlapping boxes, the best stays.
-use super::head::{self, Part, Places, Points};
+use super::head::{self, Part, Points};
 use super::head_shapes;
+use super::layout::{self, Places, Reading};
 use super::scores::sigmoid;
 use crate::frame::Frame;
 use std::sync::OnceLock;
@@ -9,9 +10,9 @@ use tidemill_spec::manifest::{Activation, Background, BoxDecoding, BoxForm, BoxS
 /// Numbers of a box in a column of boxes: left, top, width and height as shares of the picture, score, class.
 pub const BOX_NUMBERS: usize = 6;
 
-/// Most cells considered, those with the best scores; twice the requested number of boxes if that is more. More would make
-/// suppression slow for a head with detections everywhere.
-const MOST_CANDIDATES: usize = 1024;
+/// Most places considered, those with the best scores, as in Ultralytics. More would make suppression slow for a head with
+/// detections everywhere.
+const MOST_CANDIDATES: usize = 30_000;
 
 /// A candidate box of a picture.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,13 +36,16 @@ impl Candidate {
         if union > 0.0 { common / union } else { 0.0 }
     }
 
+    /// Whether it covers anything.
+    fn is_box(&self) -> bool {
+        !self.left.is_nan() && !self.top.is_nan() && self.width > 0.0 && self.height > 0.0
+    }
+
     /// The part within the picture; `None` if there is none.
     fn clipped(self) -> Option<Self> {
         let (left, top) = (self.left.max(0.0), self.top.max(0.0));
         let (right, bottom) = ((self.left + self.width).min(1.0), (self.top + self.height).min(1.0));
-        // `max` and `min` return the other number if one is NaN.
-        let is_number = [self.left, self.top, self.width, self.height].iter().all(|number| !number.is_nan());
-        let is_there = is_number && right > left && bottom > top;
+        let is_there = right > left && bottom > top;
         is_there.then_some(Self { left, top, width: right - left, height: bottom - top, ..self })
     }
 }
@@ -60,6 +64,7 @@ pub struct BoxDecoder {
 struct Numbers<'a> {
     places: Places<'a>,
     scores: BoxScores,
+    anchors_first: bool,
 }
 
 impl BoxDecoder {
@@ -75,9 +80,8 @@ impl BoxDecoder {
         let parts = zeros.iter().zip(shapes).map(|(values, shape)| Part { values, shape });
         let parts: Vec<Part<'_>> = parts.collect();
         let mut joined = Vec::new();
-        self.numbers(&parts, &mut joined).is_some_and(|numbers| {
-            self.decoding.grid.is_none() || self.points(numbers.places.places).is_some()
-        })
+        self.numbers(&parts, &mut joined)
+            .is_some_and(|numbers| self.decoding.grid.is_none() || self.points(&numbers).is_some())
     }
 
     /// Returns why outputs of these shapes cannot be read, or are not of the declared kind; see [`BoxDecoder::reads`].
@@ -105,9 +109,9 @@ impl BoxDecoder {
         };
         // A stable sort keeps equal scores in the order of cells.
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found.truncate(MOST_CANDIDATES);
         let most = self.decoding.most as usize;
-        found.truncate(MOST_CANDIDATES.max(2 * most));
-        let mut kept: Vec<Candidate> = Vec::with_capacity(most);
+        let (mut kept, mut visible): (Vec<Candidate>, Vec<Candidate>) = (Vec::new(), Vec::new());
         for candidate in found {
             let hides = |better: &Candidate| {
                 (!self.decoding.per_class || better.class == candidate.class)
@@ -115,13 +119,15 @@ impl BoxDecoder {
             };
             if !kept.iter().any(hides) {
                 kept.push(candidate);
-                if kept.len() == most {
+                visible.extend(candidate.clipped());
+                if visible.len() == most {
                     break;
                 }
             }
         }
-        let mut numbers: Vec<f32> =
-            kept.iter().flat_map(|it| [it.left, it.top, it.width, it.height, it.score, it.class]).collect();
+        let numbers =
+            visible.iter().flat_map(|it| [it.left, it.top, it.width, it.height, it.score, it.class]);
+        let mut numbers: Vec<f32> = numbers.collect();
         numbers.resize(most * BOX_NUMBERS, 0.0);
         numbers
     }
@@ -129,18 +135,14 @@ impl BoxDecoder {
     /// Views the outputs as places; those that must be joined are copied to `joined`.
     fn numbers<'a>(&self, parts: &[Part<'a>], joined: &'a mut Vec<f32>) -> Option<Numbers<'a>> {
         let scores = head::scores(&self.decoding);
-        let places = if parts.len() == 1 {
-            let anchors = self.decoding.grid.as_ref().and_then(|grid| grid.anchors.first());
-            Places::of(
-                parts[0].values,
-                parts[0].shape,
-                self.decoding.transposed,
-                anchors.map_or(1, Vec::len),
-            )?
+        let shapes = parts.iter().map(|part| part.shape);
+        let anchors_first = layout::anchors_first(&self.decoding, self.input, shapes).ok()?;
+        let places = if let [part] = parts {
+            Places::of(part.values, part.shape, Reading::of(&self.decoding, self.input, 0))?
         } else {
-            let (rows, width) = head::joined(&self.decoding, parts)?;
+            let (rows, width) = head::joined(&self.decoding, self.input, parts)?;
             *joined = rows;
-            Places::of(joined, &[joined.len() / width.max(1), width], false, 1)?
+            Places::rows(joined, width)
         };
         let least = match scores {
             BoxScores::Each => 5,
@@ -148,16 +150,17 @@ impl BoxDecoder {
         };
         let before = if scores == BoxScores::Objectness { 5 } else { 4 };
         let least = self.decoding.classes.map_or(least, |classes| least.max(before + classes as usize));
-        (places.numbers >= least).then_some(Numbers { places, scores })
+        (places.numbers >= least).then_some(Numbers { places, scores, anchors_first })
     }
 
-    fn points(&self, places: usize) -> Option<&Points> {
+    fn points(&self, numbers: &Numbers<'_>) -> Option<&Points> {
         let grid = self.decoding.grid.as_ref()?;
-        self.points.get_or_init(|| Points::new(grid, self.input?, places)).as_ref()
+        let points = || Points::new(grid, self.input?, numbers.places.places, numbers.anchors_first);
+        self.points.get_or_init(points).as_ref()
     }
 
     fn candidates(&self, numbers: &Numbers<'_>, frame: Frame) -> Vec<Candidate> {
-        let points = self.points(numbers.places.places);
+        let points = self.points(numbers);
         if points.is_none() && self.decoding.grid.is_some() {
             return Vec::new();
         }
@@ -195,7 +198,7 @@ impl BoxDecoder {
         (score, class)
     }
 
-    /// Returns the box of a place, if its score is high enough and a part of it is in the picture.
+    /// Returns the box of a place, if its score is high enough.
     fn candidate(
         &self,
         numbers: &Numbers<'_>,
@@ -235,7 +238,9 @@ impl BoxDecoder {
         };
         let [w, h] = self.decoding.picture.or(points.and(self.input)).unwrap_or([1.0, 1.0]);
         let [left, top, width, height] = frame.original([left / w, top / h, width / w, height / h]);
-        Candidate { left, top, width, height, score, class }.clipped()
+        let candidate = Candidate { left, top, width, height, score, class };
+        let candidate = candidate.is_box().then_some(candidate)?;
+        if self.decoding.clip_first { candidate.clipped() } else { Some(candidate) }
     }
 }
 
@@ -330,6 +335,82 @@ mod tests {
     }
 
     #[test]
+    fn boxes_are_compared_as_a_whole_and_clipped_at_the_end() {
+        // Half of the first box is outside: together they overlap by 0.6, within the picture by 0.33.
+        let head = [0.0, 0.5, 0.4, 0.2, 0.9, 0.0, 0.1, 0.5, 0.4, 0.2, 0.6, 0.0];
+        let outside = [0.0, 0.4, 0.2, 0.2, 0.9, 0.0];
+        assert_boxes(&decoded(&decoding(), &head, &[2, 6]), &[outside, [0.0; 6], [0.0; 6]]);
+        let first = BoxDecoding { clip_first: true, iou: 0.7, ..decoding() };
+        let both = [outside, [0.0, 0.4, 0.3, 0.2, 0.6, 0.0], [0.0; 6]];
+        assert_boxes(&decoded(&first, &head, &[2, 6]), &both);
+        assert_boxes(&decoded(&BoxDecoding { clip_first: false, iou: 0.6, ..first }, &head, &[2, 6]), &both);
+        // A box outside of the picture hides others, but is none of the result.
+        let head =
+            [-0.2, 0.5, 0.3, 0.2, 0.9, 0.0, -0.1, 0.5, 0.3, 0.2, 0.6, 0.0, 0.5, 0.5, 0.2, 0.2, 0.5, 0.0];
+        let one = BoxDecoding { most: 1, iou: 0.4, ..decoding() };
+        assert_boxes(&decoded(&one, &head, &[3, 6]), &[[0.4, 0.4, 0.2, 0.2, 0.5, 0.0]]);
+    }
+
+    #[test]
+    fn a_box_behind_a_thousand_better_places_is_found() {
+        let mut values = [0.2, 0.2, 0.1, 0.1, 0.9, 0.0].repeat(2000);
+        values.extend([0.8, 0.8, 0.2, 0.2, 0.4, 1.0]);
+        let most = BoxDecoding { most: 2, per_class: true, ..decoding() };
+        let expected = [[0.15, 0.15, 0.1, 0.1, 0.9, 0.0], [0.7, 0.7, 0.2, 0.2, 0.4, 1.0]];
+        assert_boxes(&decoded(&most, &values, &[2001, 6]), &expected);
+    }
+
+    #[test]
+    fn maps_of_anchors_are_read_as_their_shape_says() {
+        let text = "{threshold: 0.3, iou: 0.5, most: 1, scores: objectness, grid: {form: yolov5, strides: [16], \
+                    anchors: [[[8, 8], [16, 16], [32, 32]]]}}";
+        let decoder = BoxDecoder::new(&parsed(text), Some([64.0, 64.0]));
+        let numbers = [0.0, 0.0, 0.0, 0.0, 9.0, 9.0, -9.0];
+        // The second anchor of the cell in row 2 and column 3; half a cell right of and below its corner.
+        let (anchor, row, column) = (1, 2, 3);
+        let score = sigmoid(9.0) * sigmoid(9.0);
+        let expected = [[(56.0 - 8.0) / 64.0, (40.0 - 8.0) / 64.0, 0.25, 0.25, score, 0.0]];
+        let by_anchor = |number: usize| ((anchor * 4 + row) * 4 + column) * 7 + number;
+        let channels = |number: usize| ((anchor * 7 + number) * 4 + row) * 4 + column;
+        let by_cell = |number: usize| ((row * 4 + column) * 3 + anchor) * 7 + number;
+        let places: [(&[usize], &dyn Fn(usize) -> usize); 5] = [
+            (&[3, 4, 4, 7], &by_anchor),
+            (&[21, 4, 4], &channels),
+            (&[4, 4, 3, 7], &by_cell),
+            (&[4, 4, 21], &by_cell),
+            (&[48, 7], &by_cell),
+        ];
+        for (shape, place) in places {
+            let decoder = BoxDecoder::new(&decoder.decoding, decoder.input);
+            let mut values = [-9.0; 336];
+            (0..7).for_each(|number| values[place(number)] = numbers[number]);
+            assert!(decoder.reads(&[shape]), "{shape:?}");
+            assert_boxes(&decoder.decode(&[Part { values: &values, shape }], Frame::WHOLE), &expected);
+        }
+        let contradicting =
+            BoxDecoder::new(&parsed(&text.replace("]]]}", "]]], anchors_first: false}")), decoder.input);
+        let refusal = contradicting.refusal(&[&[3, 4, 4, 7]]).unwrap();
+        assert!(refusal.ends_with("leave `anchors_first` out"), "{refusal}");
+    }
+
+    #[test]
+    fn maps_of_one_class_are_read() {
+        let text =
+            "{threshold: 0.3, iou: 0.5, most: 1, scores_from: s, grid: {form: distances, strides: [8]}}";
+        let (boxes, mut scores) = ([1.0; 256], [0.0; 64]);
+        scores[8 * 3 + 4] = 0.9;
+        let expected = [[24.0 / 64.0, 16.0 / 64.0, 0.25, 0.25, 0.9, 0.0]];
+        for shapes in [[&[4, 8, 8], &[1, 8, 8]], [&[8, 8, 4], &[8, 8, 1]]] {
+            let decoder = BoxDecoder::new(&parsed(text), Some([64.0, 64.0]));
+            let [boxes_shape, scores_shape] = shapes.map(|shape| &shape[..]);
+            assert_eq!(decoder.refusal(&[boxes_shape, scores_shape]), None);
+            let parts =
+                [Part { values: &boxes, shape: boxes_shape }, Part { values: &scores, shape: scores_shape }];
+            assert_boxes(&decoder.decode(&parts, Frame::WHOLE), &expected);
+        }
+    }
+
+    #[test]
     fn numbers_after_the_classes_are_left_out() {
         let decoding =
             parsed("{threshold: 0.3, iou: 0.5, most: 1, scores: each, classes: 2, activation: softmax}");
@@ -392,18 +473,24 @@ mod tests {
             let part = Part { values: &values, shape: &shape };
             let found = decoder.decode(&[part], Frame::WHOLE);
             prop_assert_eq!(found.len(), most as usize * 6);
-            let kept: Vec<Candidate> = found.chunks(6).filter(|b| b[4] > 0.0).map(|b| Candidate {
+            let visible: Vec<Candidate> = found.chunks(6).filter(|b| b[4] > 0.0).map(|b| Candidate {
                 left: b[0], top: b[1], width: b[2], height: b[3], score: b[4], class: b[5],
             }).collect();
             let hides = |a: &Candidate, b: &Candidate| (!per_class || a.class == b.class) && a.overlap(b) > 0.5;
-            for (index, this) in kept.iter().enumerate() {
+            for (index, this) in visible.iter().enumerate() {
                 prop_assert!(this.left >= 0.0 && this.top >= 0.0 && this.left + this.width < 1.0001);
-                prop_assert!(kept[..index].iter().all(|better| better.score >= this.score && !hides(better, this)));
+                prop_assert!(visible[..index].iter().all(|better| better.score >= this.score));
             }
             let mut joined = Vec::new();
             let numbers = decoder.numbers(&[part], &mut joined).unwrap();
             let candidates = decoder.candidates(&numbers, Frame::WHOLE);
-            for candidate in candidates.into_iter().filter(|candidate| !kept.contains(candidate)) {
+            let (kept, missing): (Vec<Candidate>, Vec<Candidate>) = candidates
+                .into_iter()
+                .partition(|candidate| candidate.clipped().is_some_and(|part| visible.contains(&part)));
+            for (index, this) in kept.iter().enumerate() {
+                prop_assert!(kept[..index].iter().all(|other| !hides(other, this)));
+            }
+            for candidate in missing {
                 let is_behind = kept.len() == most as usize && kept.iter().all(|k| k.score >= candidate.score);
                 prop_assert!(is_behind || kept.iter().any(|k| k.score >= candidate.score && hides(k, &candidate)));
             }

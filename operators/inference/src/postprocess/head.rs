@@ -1,4 +1,5 @@
-//! Tensors of a detection head as one place after another: joined outputs, maps of cells, and boxes beside their cells.
+//! Tensors of a detection head as one place after another: joined outputs, and boxes beside their cells.
+use crate::postprocess::layout::{Places, Reading};
 use crate::postprocess::scores::sigmoid;
 use tidemill_spec::manifest::{BoxDecoding, BoxScores, Grid, GridForm};
 
@@ -11,73 +12,8 @@ pub struct Part<'a> {
     pub shape: &'a [usize],
 }
 
-/// Numbers of places, however the tensor stores them.
-#[derive(Debug, Clone, Copy)]
-pub struct Places<'a> {
-    values: &'a [f32],
-    /// Number of places.
-    pub places: usize,
-    /// Numbers of each place.
-    pub numbers: usize,
-    layout: Layout,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Layout {
-    /// All numbers of a place, then those of the next.
-    Rows,
-    /// The first number of all places, then the second.
-    Columns,
-    /// A map of cells for each number of each anchor.
-    Maps { anchors: usize },
-}
-
-impl<'a> Places<'a> {
-    /// Views a tensor as places; `None` if it has another rank or too few values. `anchors`: those of a cell, for maps.
-    pub fn of(values: &'a [f32], shape: &[usize], is_transposed: bool, anchors: usize) -> Option<Self> {
-        let (places, numbers, layout) = layout(shape, is_transposed, anchors)?;
-        (values.len() >= places * numbers).then_some(Self { values, places, numbers, layout })
-    }
-
-    /// The number of a place.
-    pub fn at(&self, place: usize, number: usize) -> f32 {
-        self.values[match self.layout {
-            Layout::Rows => place * self.numbers + number,
-            Layout::Columns => number * self.places + place,
-            Layout::Maps { anchors } => {
-                let cells = self.places / anchors;
-                (place % anchors * self.numbers + number) * cells + place / anchors
-            }
-        }]
-    }
-}
-
-fn layout(shape: &[usize], is_transposed: bool, anchors: usize) -> Option<(usize, usize, Layout)> {
-    // A dimension of 1 before the others says nothing.
-    let shape = match shape {
-        [1, inner @ ..] if inner.len() > 1 => inner,
-        shape => shape,
-    };
-    Some(match *shape {
-        [places] => (places, 1, Layout::Rows),
-        [numbers, places] if is_transposed => (places, numbers, Layout::Columns),
-        [places, numbers] => (places, numbers, Layout::Rows),
-        [channels, height, width] if anchors > 0 && channels.is_multiple_of(anchors) => {
-            (height * width * anchors, channels / anchors, Layout::Maps { anchors })
-        }
-        // YOLOv5 before its last layer: anchors, rows, columns, numbers.
-        [anchors, height, width, numbers] => (anchors * height * width, numbers, Layout::Rows),
-        _ => return None,
-    })
-}
-
-/// Number of places in a tensor, and of numbers of each; see [`Places::of`].
-pub fn sizes(shape: &[usize], is_transposed: bool, anchors: usize) -> Option<(usize, usize)> {
-    layout(shape, is_transposed, anchors).map(|(places, numbers, _)| (places, numbers))
-}
-
 /// Columns and rows of cells of this stride in a picture of this width and height.
-fn cells(stride: u32, [width, height]: [f32; 2]) -> (usize, usize) {
+pub(super) fn cells(stride: u32, [width, height]: [f32; 2]) -> (usize, usize) {
     let count = |side: f32| (side / stride as f32).ceil() as usize;
     (count(width), count(height))
 }
@@ -106,8 +42,8 @@ pub struct Points {
 
 impl Points {
     /// Lays a grid over a picture of this width and height, for a head with this number of places; `None` if it has another
-    /// number.
-    pub fn new(grid: &Grid, picture: [f32; 2], places: usize) -> Option<Self> {
+    /// number. `anchors_first`: whether all cells come with their first anchor first.
+    pub fn new(grid: &Grid, picture: [f32; 2], places: usize, anchors_first: bool) -> Option<Self> {
         let all = cells_of(&grid.strides, picture);
         if all == 0 {
             return None;
@@ -129,7 +65,7 @@ impl Points {
                 anchor,
             };
             let cells = (0..rows).flat_map(|y| (0..columns).map(move |x| (x, y)));
-            if grid.anchors_first {
+            if anchors_first {
                 for anchor in &anchors {
                     points.extend(cells.clone().map(|(x, y)| point(x, y, *anchor)));
                 }
@@ -174,20 +110,22 @@ impl Points {
 }
 
 /// Joins the outputs of a head to rows of four numbers, a score for any object if there is one, and the scores of classes.
-/// `parts`: the output itself, its scores and objectness, then those of each level. Returns the rows and the numbers of each.
-pub fn joined(decoding: &BoxDecoding, parts: &[Part<'_>]) -> Option<(Vec<f32>, usize)> {
+/// `picture`: width and height of the model's input. `parts`: the output itself, its scores and objectness, then those of
+/// each level. Returns the rows and the numbers of each.
+pub fn joined(
+    decoding: &BoxDecoding,
+    picture: Option<[f32; 2]>,
+    parts: &[Part<'_>],
+) -> Option<(Vec<f32>, usize)> {
     let mut parts = parts.iter();
     let mut rows = Vec::new();
     let mut width = None;
     for level in 0..=decoding.levels.len() {
-        let (has_scores, has_objectness) = match level.checked_sub(1).and_then(|at| decoding.levels.get(at)) {
-            None => (decoding.scores_from.is_some(), decoding.objectness_from.is_some()),
-            Some(level) => (level.scores.is_some(), level.objectness.is_some()),
-        };
-        let anchors = decoding.grid.as_ref().and_then(|grid| grid.anchors.get(level)).map_or(1, Vec::len);
+        let (has_scores, has_objectness) = beside(decoding, level);
+        let reading = Reading::of(decoding, picture, level);
         let mut next = || {
             let part = parts.next()?;
-            Places::of(part.values, part.shape, decoding.transposed, anchors)
+            Places::of(part.values, part.shape, reading)
         };
         let boxes = next()?;
         let scores = if has_scores { Some(next()?) } else { None };
@@ -227,6 +165,14 @@ pub fn joined(decoding: &BoxDecoding, parts: &[Part<'_>]) -> Option<(Vec<f32>, u
     Some((rows, width?))
 }
 
+/// Whether a level has outputs with its scores and with its objectness beside that with its boxes.
+pub(super) fn beside(decoding: &BoxDecoding, level: usize) -> (bool, bool) {
+    match level.checked_sub(1).and_then(|at| decoding.levels.get(at)) {
+        None => (decoding.scores_from.is_some(), decoding.objectness_from.is_some()),
+        Some(level) => (level.scores.is_some(), level.objectness.is_some()),
+    }
+}
+
 /// The mean of the distribution of a side's distance, whose logits follow each other.
 fn expected(boxes: &Places<'_>, place: usize, side: usize) -> f32 {
     let bins = boxes.numbers / 4;
@@ -261,19 +207,20 @@ mod tests {
 
     #[test]
     fn cells_come_row_by_row_and_level_by_level() {
-        let yolox = Points::new(&grid("{form: yolox, strides: [8, 16]}"), [16.0, 16.0], 5).unwrap();
+        let yolox = Points::new(&grid("{form: yolox, strides: [8, 16]}"), [16.0, 16.0], 5, false).unwrap();
         assert_eq!(yolox.boxed(1, [0.5, 0.5, 0.0, 0.0]), [8.0, 0.0, 8.0, 8.0]);
         assert_eq!(yolox.boxed(4, [0.5, 0.5, 0.0, 0.0]), [0.0, 0.0, 16.0, 16.0]);
-        assert_eq!(Points::new(&grid("{form: yolox, strides: [8, 16]}"), [16.0, 16.0], 6), None);
-        let scrfd = Points::new(&grid("{form: distances, strides: [8]}"), [16.0, 8.0], 4).unwrap();
+        assert_eq!(Points::new(&grid("{form: yolox, strides: [8, 16]}"), [16.0, 16.0], 6, false), None);
+        let scrfd = Points::new(&grid("{form: distances, strides: [8]}"), [16.0, 8.0], 4, false).unwrap();
         assert_eq!(scrfd.boxed(2, [0.5, 0.25, 1.0, 1.0]), [4.0, -2.0, 12.0, 10.0]);
-        let text = "{form: yolov5, strides: [8], anchors: [[[10, 20], [30, 40]]], anchors_first: true}";
-        let yolov5 = Points::new(&grid(text), [16.0, 8.0], 4).unwrap();
+        let text = "{form: yolov5, strides: [8], anchors: [[[10, 20], [30, 40]]]}";
+        let yolov5 = Points::new(&grid(text), [16.0, 8.0], 4, true).unwrap();
         // The sigmoid of 0 is a half: the middle of the cell, and the size of the anchor.
         assert_eq!(yolov5.boxed(1, [0.0; 4]), [7.0, -6.0, 10.0, 20.0]);
         assert_eq!(yolov5.boxed(2, [0.0; 4]), [-11.0, -16.0, 30.0, 40.0]);
         let ssd =
-            Points::new(&grid("{form: ssd, strides: [8], anchors: [[[10, 10]]]}"), [8.0, 8.0], 1).unwrap();
+            Points::new(&grid("{form: ssd, strides: [8], anchors: [[[10, 10]]]}"), [8.0, 8.0], 1, false)
+                .unwrap();
         assert_eq!(ssd.boxed(0, [1.0, 0.0, 0.0, 0.0]), [0.0, -1.0, 10.0, 10.0]);
     }
 
@@ -296,11 +243,11 @@ mod tests {
             part(&scores[..2], &[1, 2]),
             part(&objectness[..1], &[1, 1]),
         ];
-        let (rows, width) = joined(&decoding, &parts).unwrap();
+        let (rows, width) = joined(&decoding, None, &parts).unwrap();
         assert_eq!(width, 7);
         assert_eq!(rows[..14], [1.0, 2.0, 3.0, 4.0, 0.9, 0.1, 0.2, 5.0, 6.0, 7.0, 8.0, 0.8, 0.3, 0.4]);
         assert_eq!(rows[14..], [1.0, 2.0, 3.0, 4.0, 0.9, 0.1, 0.2]);
-        assert!(joined(&decoding, &parts[..5]).is_none());
+        assert!(joined(&decoding, None, &parts[..5]).is_none());
     }
 
     #[test]
@@ -310,19 +257,9 @@ mod tests {
         let decoding = tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap();
         let logits = [0.0, 0.0, 0.0, 30.0, 30.0, 0.0, 0.0, 0.0];
         let parts = [Part { values: &logits, shape: &[1, 8] }, Part { values: &[0.5, 0.6], shape: &[1, 2] }];
-        let (rows, width) = joined(&decoding, &parts).unwrap();
+        let (rows, width) = joined(&decoding, None, &parts).unwrap();
         let expected = [0.5, 1.0, 0.0, 0.5, 0.5, 0.6];
         let is_near = rows.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6);
         assert!(width == 6 && rows.len() == 6 && is_near, "{rows:?}");
-    }
-
-    #[test]
-    fn maps_are_read_cell_by_cell() {
-        // Two anchors with two numbers each, in two cells.
-        let values = [1.0, 2.0, 10.0, 20.0, 3.0, 4.0, 30.0, 40.0];
-        let maps = Places::of(&values, &[4, 1, 2], false, 2).unwrap();
-        assert_eq!((maps.places, maps.numbers), (4, 2));
-        let rows: Vec<[f32; 2]> = (0..4).map(|place| [maps.at(place, 0), maps.at(place, 1)]).collect();
-        assert_eq!(rows, [[1.0, 10.0], [3.0, 30.0], [2.0, 20.0], [4.0, 40.0]]);
     }
 }

@@ -1,5 +1,6 @@
 //! Settings of a detection head that contradict the shapes of its outputs.
-use super::head::{cells_of, sizes};
+use super::head::{beside, cells_of};
+use super::layout::{self, Reading, sizes};
 use tidemill_spec::manifest::{BoxDecoding, BoxScores, GridForm};
 
 /// Strides of common heads, for the number of their cells.
@@ -9,15 +10,15 @@ const ANCHORS: usize = 3;
 
 /// Returns why outputs of these shapes, without the batch, cannot be read. `picture`: width and height of the model's input.
 pub(super) fn reason(decoding: &BoxDecoding, picture: Option<[f32; 2]>, shapes: &[&[usize]]) -> String {
+    if let Err(contradiction) = layout::anchors_first(decoding, picture, shapes.iter().copied()) {
+        return contradiction;
+    }
     let mut shapes = shapes.iter();
     for level in 0..=decoding.levels.len() {
-        let (has_scores, has_objectness) = match level.checked_sub(1).and_then(|at| decoding.levels.get(at)) {
-            None => (decoding.scores_from.is_some(), decoding.objectness_from.is_some()),
-            Some(level) => (level.scores.is_some(), level.objectness.is_some()),
-        };
+        let (has_scores, has_objectness) = beside(decoding, level);
         let grid = decoding.grid.as_ref();
-        let anchors = grid.and_then(|grid| grid.anchors.get(level)).map_or(1, Vec::len);
-        let mut next = || sizes(shapes.next()?, decoding.transposed, anchors);
+        let reading = Reading::of(decoding, picture, level);
+        let mut next = || sizes(shapes.next()?, reading);
         let Some((places, numbers)) = next() else { break };
         let scores = if has_scores { next() } else { None };
         let objectness = if has_objectness { next() } else { None };
@@ -154,7 +155,7 @@ fn alone(decoding: &BoxDecoding, shape: &[usize]) -> Option<(usize, usize)> {
         && decoding.scores_from.is_none()
         && decoding.objectness_from.is_none()
         && decoding.scores != BoxScores::Best;
-    sizes(shape, decoding.transposed, 1).filter(|_| is_alone)
+    sizes(shape, Reading::of(decoding, None, 0)).filter(|_| is_alone)
 }
 
 fn remedy(decoding: &BoxDecoding) -> &'static str {

@@ -5,6 +5,7 @@ pub mod entities;
 pub mod head;
 pub(crate) mod head_shapes;
 pub mod join;
+pub mod layout;
 pub mod pool;
 pub mod scores;
 pub mod text_boxes;

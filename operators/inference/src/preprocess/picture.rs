@@ -293,10 +293,10 @@ impl PictureSteps {
                 (filter::scaled(pixels, width, height, filter), frame)
             }
             Sizing::CenterCrop { width, height } => {
-                // As torchvision: half of an odd rest is rounded to an even number.
+                // As torchvision: half of an odd rest is rounded to an even number; where it is filled, one more at the end.
                 let start = |from: u32, to: u32| {
                     let rest = i64::from(from) - i64::from(to);
-                    (rest as f64 / 2.0).round_ties_even() as i64
+                    if rest < 0 { rest / 2 } else { (rest as f64 / 2.0).round_ties_even() as i64 }
                 };
                 let (x, y) = (start(w, width), start(h, height));
                 let moved = moved(&pixels, (width, height), (-x, -y), 0);
@@ -535,6 +535,11 @@ mod tests {
         let (values, frame) = appended(&padded, &png(2, 4, |_, _| [255; 3])).unwrap();
         assert_eq!(values[..4], [0.0, 1.0, 1.0, 0.0]);
         assert_eq!(frame.original([0.25, 0.0, 0.5, 1.0]), [0.0, 0.0, 1.0, 1.0]);
+        // torchvision pads 1 and 2; of the height it cuts 2 from the top and 1 from the bottom.
+        let odd = steps("center_crop: {width: 4, height: 4}, normalize: {divide_by: 1}", [3, 4, 4]).unwrap();
+        let (values, frame) = appended(&odd, &png(1, 7, |_, y| [10 + y as u8; 3])).unwrap();
+        assert_eq!(values[..8], [0.0, 12.0, 0.0, 0.0, 0.0, 13.0, 0.0, 0.0]);
+        assert_eq!(frame.original([0.25, 0.0, 0.25, 1.0])[0], 0.0);
     }
 
     #[test]

@@ -109,6 +109,10 @@ fn check_columns(input: &ModelInput, found: &mut Diagnostics) {
             let message = format!("`{}` has no categories", feature.column);
             let help = "write `categories: [...]`, or leave `one_hot` out";
             found.push(Diagnostic::error("E0503", message).at(feature.span.clone()).with_help(help));
+        } else if feature.unknown.is_some() && feature.categories.is_empty() {
+            let message = format!("`{}` has no categories, so none is unknown", feature.column);
+            let help = "write `categories: [...]`, or `missing` for empty values instead of `unknown`";
+            found.push(Diagnostic::error("E0503", message).at(feature.span.clone()).with_help(help));
         }
         if feature.column.is_empty() || feature.column.starts_with('_') {
             let message = format!("`{}` cannot be the name of a column", feature.column);
