@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn wide_values_are_computed_with_64_bits() {
-        let half = VectorStep::Sigmoid.apply(TensorData::Float64(vec![0.0, 40.0]), &mut vec![2]);
+        let half = VectorStep::Sigmoid.apply(TensorData::Float64(vec![0.0, 30.0]), &mut vec![2]);
         let TensorData::Float64(half) = half else { panic!("{half:?}") };
         assert!(half[0] == 0.5 && half[1] < 1.0, "float32 would give 1: {half:?}");
         let narrow = VectorStep::Softmax.apply(TensorData::Float32(vec![1.0, 1.0]), &mut vec![2]);
