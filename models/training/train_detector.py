@@ -258,7 +258,7 @@ def export(name, model, args, tune_clips):
             "name": "boxes", "column": "boxes", "type": "tensor", "dtype": "float32",
             "shape": ["batch", width * height // STRIDE**2, 6],
             # A tracker can use boxes that are a little less sure than the best single detections.
-            "postprocess": [{"decode_boxes": {"threshold": round(threshold - 0.1, 2), "iou": 0.5}}],
+            "postprocess": [{"decode_boxes": {"threshold": round(threshold - 0.1, 2), "iou": 0.5, "clip_first": True}}],
         }],
         metric=training_run.measured("average_precision_50", value, interval, len(found)),
         note=f"Rows are middle x, y, width, height (fractions of the picture), score, class (car, van, truck, bus); the F1 of "

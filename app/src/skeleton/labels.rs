@@ -37,7 +37,7 @@ fn of_metadata(subject: &Subject<'_>, classes: usize) -> Option<Labels> {
         None => classes > 1 && alphabet::lines(text).count() == classes,
     };
     let (key, _) = subject.facts.metadata.iter().find(|(_, text)| fits(text))?;
-    let origin = (key != "names").then(|| "this metadata has as many lines as there are classes".to_owned());
+    let origin = (key != "names").then(|| "this metadata has as many labels as there are classes".to_owned());
     Some(Labels { key: format!("labels_metadata: {}", yaml::scalar(key)), origin })
 }
 

@@ -117,7 +117,7 @@ impl Features {
     ///
     /// # Errors
     /// [`Rejected`] if a value is missing (`missing_value`), a category is not known (`unknown_category`), a tensor of
-    /// integers gets another number (`not_a_whole_number`), or a finite number would become infinite
+    /// integers gets another number (`not_a_whole_number`), or a number would be infinite in a tensor of floats
     /// (`number_too_large`); then nothing is appended.
     pub fn append(&self, cells: &[FeatureCell<'_>], to: &mut TensorData) -> Result<(), Rejected> {
         let before = to.len();
@@ -227,8 +227,7 @@ impl Part {
         }
     }
 
-    /// Appends a number. Integers get whole ones only, and no finite number becomes infinite: the model would mistake
-    /// another number for the value.
+    /// Appends a number. Integers get whole ones only: the model would mistake a rounded one for a value.
     fn push(&self, value: f64, to: &mut TensorData) -> Result<(), Rejected> {
         let range = match to {
             TensorData::Int64(_) => -(2f64.powi(63))..2f64.powi(63),
@@ -240,15 +239,17 @@ impl Part {
         if to.element().is_integer() && !(value.fract() == 0.0 && range.contains(&value)) {
             return Err(self.not_whole(value, to));
         }
-        let is_infinite = match to {
+        let is_too_large = match to {
             TensorData::Float32(_) => (value as f32).is_infinite(),
             TensorData::Float16(_) => f16::from_f64(value).is_infinite(),
             _ => false,
         };
-        if is_infinite && value.is_finite() {
-            let element = to.element();
-            let detail =
-                format!("the column `{}` gives {value:e}, which does not fit into {element}", self.column);
+        if is_too_large && value.is_finite() {
+            let detail = format!(
+                "the column `{}` gives {value:?}, which does not fit into {}",
+                self.column,
+                to.element()
+            );
             return Err(Rejected::new("number_too_large", detail));
         }
         to.push(value);
@@ -257,13 +258,11 @@ impl Part {
 
     fn push_whole(&self, value: i64, to: &mut TensorData) -> Result<(), Rejected> {
         match to {
-            TensorData::Int64(values) => {
-                values.push(value);
-                Ok(())
-            }
+            TensorData::Int64(values) => values.push(value),
             // As f64 the largest ones would be rounded up, out of the range of the narrower type or not.
-            _ => self.push(value as f64, to),
+            _ => return self.push(value as f64, to),
         }
+        Ok(())
     }
 
     fn not_whole(&self, value: f64, to: &TensorData) -> Rejected {
@@ -381,28 +380,21 @@ mod tests {
     }
 
     #[test]
-    fn a_finite_number_does_not_become_infinite() {
+    fn numbers_do_not_become_infinite() {
         let features = Features::new(&[plain("a")]).unwrap();
         let mut single = TensorData::Float32(vec![]);
         let rejected = features.append(&[Float(1e300)], &mut single).unwrap_err();
         let detail = "the column `a` gives 1e300, which does not fit into float32";
         assert_eq!(rejected, Rejected::new("number_too_large", detail));
-        for cell in [Float(f64::NEG_INFINITY), Float(1e38), Float(1e-300), Int(i64::MAX)] {
-            features.append(&[cell], &mut single).unwrap();
+        for kept in [3.4e38, f64::INFINITY, f64::NAN] {
+            features.append(&[Float(kept)], &mut single).unwrap();
         }
-        assert_eq!(single, TensorData::Float32(vec![f32::NEG_INFINITY, 1e38, 0.0, 2f32.powi(63)]));
         let mut half = TensorData::Float16(vec![]);
-        for cell in [Float(-70_000.0), Int(70_000)] {
-            assert_eq!(
-                features.append(&[cell], &mut half).unwrap_err().reason,
-                "number_too_large",
-                "{cell:?}"
-            );
+        for cell in [Int(70_000), Float(-70_000.0)] {
+            assert_eq!(features.append(&[cell], &mut half).unwrap_err().reason, "number_too_large");
         }
         features.append(&[Int(65_504)], &mut half).unwrap();
-        assert_eq!(half, TensorData::Float16(vec![f16::MAX]));
-        let mut double = TensorData::Float64(vec![]);
-        features.append(&[Float(1e300)], &mut double).unwrap();
+        assert_eq!((single.len(), half.len()), (3, 1));
     }
 
     #[test]
