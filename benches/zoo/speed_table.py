@@ -3,6 +3,7 @@ import json, math, os, re, statistics, sys
 import yaml
 import speed_inputs
 
+START = 2      # records of the run that stands for the start
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -62,8 +63,8 @@ class Row:
         written = lambda run: run['records'] / (run['seconds'] + run['writing'])
         self.over_writing = of([rate(turn['tidemill']) / written(turn['loop']) for turn in rounds])
         start = found['start_processor_seconds']
-        by_time = lambda run, less: run['records'] / max(1e-9, run['processor_seconds'] - less)
-        self.over_time = of([by_time(turn['tidemill'], start) / by_time(turn['loop'], 0) for turn in rounds])
+        by_time = lambda run, records, seconds: (run['records'] - records) / max(1e-9, run['processor_seconds'] - seconds)
+        self.over_time = of([by_time(turn['tidemill'], START, start) / by_time(turn['loop'], 0, 0) for turn in rounds])
         self.package = self.over_package = None
         if all('package' in turn for turn in rounds):
             self.package = of([rate(turn['package']) for turn in rounds])
@@ -84,10 +85,8 @@ ratio = lambda value: f'{value:.2f}'
 
 def line(name, found):
     """One line for the screen."""
-    if 'error' in found:
-        return found['error'][:300]
-    said = []
-    for cores, one in found['cores'].items():
+    said = [found['error'][:300]] if 'error' in found else []
+    for cores, one in found.get('cores', {}).items():
         row = Row(one)
         said.append(f'{cores}: {three(row.tidemill)} /s, loop {three(row.loop)}, ratio {three(row.over_loop, ratio)}' + (
             f', package {three(row.over_package, ratio)}' if row.package else ''))
