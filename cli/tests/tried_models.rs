@@ -237,7 +237,7 @@ fn backends_are_compared_on_the_same_records() {
     let counter = small("counter.yaml");
     let verb = ["models", "try", &counter, "--set", "first=[0]", "--compare", "--backend", "rten"];
     let text = tidemill(&verb).expect(0).stdout;
-    assert!(text.contains("counted  \"three four five \""), "{text}");
+    assert!(text.contains("counted  \"three four five\""), "{text}");
 }
 
 #[test]

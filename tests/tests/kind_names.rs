@@ -30,6 +30,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("cli/src/models/try_model/tables.rs", "jsonl", "the ending of a file"),
     ("cli/src/models/try_model/tables.rs", "parquet", "the ending of a file, and the kind that reads it"),
     ("cluster/src/controller/openapi.rs", "http", "a scheme"),
+    ("spec/src/manifest/check.rs", "join", "a step of a manifest"),
     ("spec/src/workflow/check.rs", "late", "the operator that stands for the input `ID.late`"),
     ("spec/src/workflow/late.rs", "late", "the operator that stands for the input `ID.late`"),
     ("spec/src/workflow/late.rs", "window", "the kind that has late rows: without a fact of kinds so far"),
