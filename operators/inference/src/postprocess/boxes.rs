@@ -373,7 +373,8 @@ mod tests {
         let by_anchor = |number: usize| ((anchor * 4 + row) * 4 + column) * 7 + number;
         let channels = |number: usize| ((anchor * 7 + number) * 4 + row) * 4 + column;
         let by_cell = |number: usize| ((row * 4 + column) * 3 + anchor) * 7 + number;
-        let places: [(&[usize], &dyn Fn(usize) -> usize); 5] = [
+        type Place<'a> = &'a dyn Fn(usize) -> usize;
+        let places: [(&[usize], Place<'_>); 5] = [
             (&[3, 4, 4, 7], &by_anchor),
             (&[21, 4, 4], &channels),
             (&[4, 4, 3, 7], &by_cell),

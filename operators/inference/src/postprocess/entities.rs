@@ -70,19 +70,18 @@ impl EntityDecoder {
     /// Returns the entities of a text in its order. `scores`: one for each label, for each token and for padding.
     pub fn entities<'a>(&'a self, scores: &[f32], text: &'a TextParts) -> Vec<Entity<'a>> {
         let mut groups: Vec<Group<'_>> = Vec::new();
+        let is_words = self.scheme == EntityScheme::Words;
         for (part, row) in text.values(scores, self.labels.len()) {
             let best = argmax(row);
             let (Some(label), Some(score)) = (self.labels.get(best), row.get(best)) else { break };
             let tag = self.tag(label);
             match groups.last_mut() {
                 // The label of a word is that of its first token.
-                Some(group) if self.scheme == EntityScheme::Words => {
-                    if part.word.is_some() && part.word == group.last.word {
-                        group.last = *part;
-                        continue;
-                    }
+                Some(group) if is_words && part.word.is_some() && part.word == group.last.word => {
+                    group.last = *part;
+                    continue;
                 }
-                Some(group) if group.label == tag.label && !tag.begins && !group.is_closed => {
+                Some(group) if !is_words && group.label == tag.label && !tag.begins && !group.is_closed => {
                     group.last = *part;
                     group.scores += score;
                     group.count += 1;

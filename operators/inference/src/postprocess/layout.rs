@@ -187,7 +187,7 @@ mod tests {
         Reading { is_transposed: false, anchors, cells }
     }
 
-    fn rows<'a>(values: &'a [f32], shape: &[usize], reading: Reading) -> Vec<Vec<f32>> {
+    fn rows(values: &[f32], shape: &[usize], reading: Reading) -> Vec<Vec<f32>> {
         let places = Places::of(values, shape, reading).unwrap();
         let row = |place| (0..places.numbers).map(|number| places.at(place, number)).collect();
         (0..places.places).map(row).collect()
