@@ -48,13 +48,13 @@ class Python:
         self.process.wait()
 
 
-def tidemill(binary, name, cpus, count, first=None):
+def tidemill(binary, name, cpus, count, first=None, workflow='workflow.yaml'):
     """One run of the command on the inputs, or on the `first` of them."""
     place = speed_inputs.folder(name)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     done = subprocess.run(
-        [binary, 'run', 'workflow.yaml', '--rate', 'max', '--report-json', 'report.json', '--quiet',
+        [binary, 'run', workflow, '--rate', 'max', '--report-json', 'report.json', '--quiet',
          *(['--records', str(first)] if first else [])], cwd=place, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, preexec_fn=lambda: os.sched_setaffinity(0, cpus))
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -126,6 +126,8 @@ def measure(name, options, before):
             start = min(tidemill(binary, name, cpus, speed_table.START, speed_table.START)['processor_seconds'] for _ in range(2))
             for _ in range(options.rounds):
                 turn = {'load': os.getloadavg()[0], 'tidemill': tidemill(binary, name, cpus, count), 'loop': loop.run()}
+                if speed_inputs.first(name)[0]['kind'] == 'csv':
+                    turn['batched'] = tidemill(binary, name, cpus, count, workflow='batched.yaml')
                 if package:
                     # A slower package has as many of the inputs as it can in that time.
                     turn['package'] = package.run(limit=str(options.seconds))

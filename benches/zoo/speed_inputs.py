@@ -8,6 +8,7 @@ import yaml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MEDIA = ('image_directory', 'wav_directory', 'file_directory')
+BATCH = 64      # of the second workflow of a table
 
 
 def folder(name):
@@ -93,6 +94,9 @@ def lay_out(name, count):
         'sinks': [{**sink, 'options': {**sink['options'], 'path': 'tidemill.jsonl'}}],
     }
     with open(f'{place}/workflow.yaml', 'w') as file:
+        yaml.safe_dump(flow, file, sort_keys=False, allow_unicode=True, width=10000)
+    with open(f'{place}/batched.yaml', 'w') as file:
+        flow['operators'] = [{**step, 'batching': {'max_batch': BATCH}}]
         yaml.safe_dump(flow, file, sort_keys=False, allow_unicode=True, width=10000)
     charset = f'{HERE}/models/{name}/charset.json'
     if os.path.exists(charset):

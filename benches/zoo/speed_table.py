@@ -69,6 +69,7 @@ class Row:
         if all('package' in turn for turn in rounds):
             self.package = of([rate(turn['package']) for turn in rounds])
             self.over_package = of([rate(turn['tidemill']) / rate(turn['package']) for turn in rounds])
+        self.batched = of([rate(turn['batched']) / rate(turn['loop']) for turn in rounds]) if all('batched' in turn for turn in rounds) else None
         self.load = of([turn['load'] for turn in rounds])
 
 
@@ -151,8 +152,9 @@ def write(kept):
     out += [
         '- Tidemill: `tidemill run workflow.yaml --rate max`, `backend: ort`, all else as by default, so no batches and as many copies of the model as processors; bound to one processor or two; reads files, writes JSON lines. The rate is records by the seconds of the run as its report has them, from the start of the sources to the last row; `whole command` includes the start of the program and loading.',
         '- Loop: reads a file, prepares it with numpy, OpenCV or Pillow as the package does, `session.run` with as many threads as processors, makes the result, keeps it in a list. Loading is left out. It writes nothing; `loop that writes` adds the time of `json.dumps` of its rows.',
-        '- `ratio by processor time` compares records per second of processor time of all threads, without that of the start: other programs disturb it less, and several threads gain nothing by it.',
-        '- `ratio to the faster loop`: two threads of a session are slower than one for small models and on a busy machine, so two cores are also compared with the loop on one.',
+        '- `ratio by processor time` compares records per second of processor time of all threads, without that of the start: other programs disturb it less, and several threads gain nothing by it. On two cores it says little: threads of a session that wait for one another use processor time too.',
+        '- `ratio to the faster loop`: two threads of a session are slower than one for small models and on a busy machine, so two cores are also compared with the loop on one. The two were measured at different times, so other programs may have made the difference.',
+        '- Wall times of this measurement are rough where the range of a ratio is wide: other programs had the processors for most of the time, a run has few records, and a second copy of a model starts only if processors are idle, which they hardly were.',
         '- Package: its own call, file by file, sessions with as many threads as processors. Its result may have more than the loop\'s.',
         '- All compute with the same library of ONNX Runtime. Inputs are copies of few different ones, in the file cache.',
         '- `prepared`: the rows have the input tensors, made by the package\'s code before, so that only reading, the model and writing are compared.', '',
@@ -174,13 +176,18 @@ def write(kept):
             row = rows[name].get(cores)
             if row:
                 out.append(f'| {name} | {models[name]["records"]} | {three(row.tidemill)} | {number(row.whole[0])} | {row.start:.2f} s | {row.loop_start:.2f} s | {three(row.loop)} | {three(row.package)} | {three(row.over_writing, ratio)} | {three(row.over_time, ratio)} | {row.over_best:.2f} |')
+    cause = lambda name, cores: causes.get(name) or ('none found: by processor time it is not slower, and other programs ran' if rows[name][cores].over_time[0] >= 1 else 'not looked into')
     slow = sorted(((row.over_loop[0], name, cores) for name, one in rows.items() for cores, row in one.items() if row.over_loop[0] < 1))
     out += ['', '## Slower than the loop, the worst first', '']
     if slow:
         out += ['| model | cores | ratio to the loop | to a loop that writes | by processor time | cause |', '|---|---|---|---|---|---|']
-        out += [f'| {name} | {cores} | {three(rows[name][cores].over_loop, ratio)} | {three(rows[name][cores].over_writing, ratio)} | {three(rows[name][cores].over_time, ratio)} | {causes.get(name, "not looked into")} |' for _, name, cores in slow]
+        out += [f'| {name} | {cores} | {three(rows[name][cores].over_loop, ratio)} | {three(rows[name][cores].over_writing, ratio)} | {three(rows[name][cores].over_time, ratio)} | {cause(name, cores)} |' for _, name, cores in slow]
     else:
         out += ['None.']
+    batched = [(name, cores, row) for name in order for cores, row in rows[name].items() if row.batched]
+    if batched:
+        out += ['', f'## Tables with `batching: {{max_batch: {speed_inputs.BATCH}}}`', '', 'All other figures are those of the default, one record at a time.', '', '| model | cores | ratio to the loop |', '|---|---|---|']
+        out += [f'| {name} | {cores} | {three(row.batched, ratio)} |' for name, cores, row in batched]
     behind = sorted(((row.over_package[0], name, cores) for name, one in rows.items() for cores, row in one.items() if row.over_package and row.over_package[0] < 1))
     if behind:
         out += ['', '## Slower than the package', '', '| model | cores | ratio to the package |', '|---|---|---|']
