@@ -121,7 +121,7 @@ def write(kept):
     if os.path.exists(f'{HERE}/speed_causes.yaml'):
         with open(f'{HERE}/speed_causes.yaml') as file:
             causes = yaml.safe_load(file) or {}
-    out = ['# Speed of models of others', '']
+    out = ['# Speed of third-party models', '']
     third = [name for name in models if about(name).get('package')]
     out += [f'{len(third)} models of {len({kind(name) for name in third})} kinds from packages, the same inputs for Tidemill, a Python loop and the call of the package.', '']
     out += ['| | ' + ' | '.join(f'{cores} core' + ('s' if cores != '1' else '') for cores in all_cores) + ' |', '|---' * (len(all_cores) + 1) + '|']
@@ -156,7 +156,7 @@ def write(kept):
         '- `ratio to the faster loop`: two threads of a session are slower than one for small models and on a busy machine, so two cores are also compared with the loop on one. The two were measured at different times, so other programs may have made the difference.',
         '- Wall times of this measurement are rough where the range of a ratio is wide: other programs had the processors for most of the time, a run has few records, and a second copy of a model starts only if processors are idle, which they hardly were.',
         '- Package: its own call, file by file, sessions with as many threads as processors. Its result may have more than the loop\'s.',
-        '- All compute with the same library of ONNX Runtime. Inputs are copies of few different ones, in the file cache.',
+        '- All compute with the same library of ONNX Runtime, except the package call of moonshine-voice, which brings its own. Inputs are copies of few different ones, in the file cache.',
         '- `prepared`: the rows have the input tensors, made by the package\'s code before, so that only reading, the model and writing are compared.', '',
     ]
     out += ['## Models', '', '| model | package | licence | kind | reads | lines of the manifest | agrees | ' + ' | '.join(f'ratio to the loop, {cores} | to the package, {cores}' for cores in all_cores) + ' |', '|---' * (7 + 2 * len(all_cores)) + '|']
