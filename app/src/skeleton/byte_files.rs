@@ -16,7 +16,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
     let half = length / 2;
     let step = Step::guessed(
         format!("ends: {{first: {}, last: {half}, padding: 256}}", length - half),
-        "the start and the end of a file; its maker knows, and the value for missing bytes",
+        "the start and the end of a file; its documentation has their numbers and the value for missing bytes",
     );
     let input = Entry::new(&port.name, "bytes", "bytes", ports::dtype(port), sides.clone()).step(step);
     let tried = subject.tried(&[]);
@@ -25,7 +25,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
         let shape = subject.output_sides(port, tried.as_ref());
         match Side::vector(&shape) {
             Some(classes) if ports::is_float(port) && outputs.is_empty() => {
-                outputs.extend(scores::label_and_score(subject, port, shape, classes));
+                outputs.extend(scores::label_and_score(subject, port, shape, classes, tried.as_ref()));
             }
             _ => outputs.push(tensors::output(subject, port, shape)),
         }
@@ -55,7 +55,7 @@ inputs:
     dtype: int32
     shape: [batch, 2048]
     preprocess:
-      - ends: {first: 1024, last: 1024, padding: 256} # guessed: the start and the end of a file; its maker knows, and the value for missing bytes
+      - ends: {first: 1024, last: 1024, padding: 256} # guessed: the start and the end of a file; its documentation has their numbers and the value for missing bytes
 outputs:
   - name: target_label
     column: label

@@ -88,7 +88,13 @@ impl Case {
 
     /// Sets the shape of an output that a trial gives.
     pub(super) fn shape(mut self, output: &str, shape: &[usize]) -> Self {
-        self.tried.get_or_insert_default().insert(output.to_owned(), shape.to_vec());
+        self.tried.get_or_insert_default().shapes.insert(output.to_owned(), shape.to_vec());
+        self
+    }
+
+    /// Says that the vectors of an output were probabilities in a trial.
+    pub(super) fn gives_probabilities(mut self, output: &str) -> Self {
+        self.tried.get_or_insert_default().probabilities.insert(output.to_owned());
         self
     }
 

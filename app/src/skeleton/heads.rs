@@ -217,7 +217,7 @@ fn of_two(
             true => Vec::new(),
             false => vec![Step::guessed(
                 "normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}",
-                "its maker knows mean and std",
+                "its documentation has mean and std",
             )],
         },
         sizing,
@@ -246,7 +246,7 @@ fn drafted(
         ),
         Sizing::Stretch => Step::guessed(
             format!("resize: {{width: {width}, height: {height}}}"),
-            "or `letterbox`; its maker knows, and whether it wants `normalize`",
+            "or `letterbox`; its documentation says which, and whether it wants `normalize`",
         ),
     };
     let steps = match (Preparation::beside(subject.beside), &head.sizing) {

@@ -49,7 +49,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
         None => writeln!(text, "  end: 0 # guessed: take `eos_token_id` of its generation_config.json"),
     };
     text.push_str(
-        "  max_tokens: 64 # guessed: as you like\n  \
+        "  max_tokens: 64 # guessed: the longest text that you want\n  \
          # its documentation has the largest number of tokens and the text around a prompt:\n  \
          # max_context: 2048\n  # template: \"{}\"\n  column: text\n",
     );

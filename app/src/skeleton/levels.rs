@@ -107,7 +107,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
             let bgr = is_opencv.then(|| Step::guessed("bgr: {}", "as RapidOCR, which reads with OpenCV"));
             let normalize = Step::guessed(
                 "normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}",
-                "its maker knows mean and std, and whether it wants `bgr: {}` before this step",
+                "its documentation has mean and std, and says whether it wants `bgr: {}` before this step",
             );
             picture.boxed_steps(
                 Step::guessed(
@@ -155,7 +155,7 @@ inputs:
     shape: [batch, 3, 800, 608]
     preprocess:
       - resize: {width: 608, height: 800, filter: opencv_linear} # guessed: as PicoDet
-      - normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]} # guessed: its maker knows mean and std, and whether it wants `bgr: {}` before this step
+      - normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]} # guessed: its documentation has mean and std, and says whether it wants `bgr: {}` before this step
 outputs:
   - name: transpose_1.tmp_0
     column: boxes

@@ -98,7 +98,7 @@ fn input(subject: &Subject<'_>, picture: &Picture<'_>, size: (usize, usize), has
     let sizing = match picture.width {
         None => Step::guessed(
             format!("fit_height: {{height: {height}, width: {width}}}"),
-            "`width` is that of the longest line that you expect",
+            "`width` is that of the longest line; shorter ones are padded with black. Without it, and with `any` in `shape`, lines keep their width",
         ),
         Some(_) => Step::guessed(
             format!("fit_height: {{height: {height}, width: {width}}}"),
@@ -106,7 +106,7 @@ fn input(subject: &Subject<'_>, picture: &Picture<'_>, size: (usize, usize), has
         ),
     };
     let normalize = "normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}";
-    let maker = "its maker knows mean and std, and whether it wants `bgr: {}`";
+    let maker = "its documentation has mean and std, and says whether it wants `bgr: {}`";
     let colours = match (picture.channels, has_alphabet) {
         (1, _) => vec![Step::known("grey: {}")],
         (_, true) => vec![Step::guessed("bgr: {}", "as PP-OCR"), Step::guessed(normalize, maker)],
@@ -158,9 +158,9 @@ inputs:
     shape: [batch, 3, 48, 640]
     # guessed: the size; the file takes any
     preprocess:
-      - fit_height: {height: 48, width: 640} # guessed: `width` is that of the longest line that you expect
+      - fit_height: {height: 48, width: 640} # guessed: `width` is that of the longest line; shorter ones are padded with black. Without it, and with `any` in `shape`, lines keep their width
       - bgr: {} # guessed: as PP-OCR
-      - normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]} # guessed: its maker knows mean and std, and whether it wants `bgr: {}`
+      - normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]} # guessed: its documentation has mean and std, and says whether it wants `bgr: {}`
 outputs:
   - name: softmax_11.tmp_0
     column: text

@@ -128,7 +128,7 @@ fn backends(facts: &ModelFacts) -> &'static str {
     }
 }
 
-/// Returns the shapes of the outputs for zeros, from the first backend that runs the model.
+/// Returns the outputs for zeros, from the first backend that runs the model.
 fn run(facts: &ModelFacts, directory: &Path, inputs: &[(ElementType, Vec<usize>)]) -> Option<Tried> {
     let values = |shape: &Vec<usize>| shape.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
     if inputs.iter().any(|(_, shape)| values(shape).is_none_or(|values| values > MOST_VALUES)) {
@@ -141,8 +141,25 @@ fn run(facts: &ModelFacts, directory: &Path, inputs: &[(ElementType, Vec<usize>)
     backend::registered().find_map(|backend| {
         let mut session = (backend.open)(directory).ok()?.load(facts).ok()?;
         let results = session.run(&tensors, &wanted).ok()?;
+        let name = |at: &usize| facts.outputs[*at].name.clone();
         let shapes = results.iter().map(|tensor| tensor.shape().to_vec());
-        Some(wanted.iter().map(|at| facts.outputs[*at].name.clone()).zip(shapes).collect())
+        let are_shares = wanted.iter().zip(&results).filter(|(_, tensor)| are_probabilities(tensor));
+        Some(Tried {
+            probabilities: are_shares.map(|(at, _)| name(at)).collect(),
+            shapes: wanted.iter().map(name).zip(shapes).collect(),
+        })
+    })
+}
+
+/// Whether the vectors of a tensor are probabilities. Scores of zeros are not by chance.
+fn are_probabilities(tensor: &Tensor) -> bool {
+    let classes = tensor.shape().last().copied().unwrap_or(0);
+    let Some(values) = tensor.as_f32().filter(|values| classes > 1 && !values.is_empty()) else {
+        return false;
+    };
+    values.chunks(classes).all(|vector| {
+        vector.iter().all(|value| (0.0..=1.0).contains(value))
+            && (vector.iter().sum::<f32>() - 1.0).abs() < 1e-3
     })
 }
 

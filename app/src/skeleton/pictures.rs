@@ -129,7 +129,8 @@ impl Picture<'_> {
             format!("resize: {{width: {width}, height: {height}}}"),
             "or `shorter_side` and `center_crop`, or `letterbox`; and its `filter`",
         );
-        let maker = "its maker knows mean and std, and whether it wants `bgr: {}` before this step";
+        let maker =
+            "its documentation has mean and std, and says whether it wants `bgr: {}` before this step";
         let normalize = match (self.channels, self.is_channel_last) {
             (1, _) => {
                 let grey = Step::known("grey: {}");
@@ -138,7 +139,7 @@ impl Picture<'_> {
                     .chain(self.is_float().then(|| {
                         Step::guessed(
                             "normalize: {mean: [0], std: [1]}",
-                            "values from 0 to 1; its maker knows mean and std",
+                            "values from 0 to 1; its documentation has mean and std",
                         )
                     }))
                     .collect();
@@ -189,7 +190,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
             }
             Some(classes) if ports::is_float(port) && !has_label && shape.len() > 1 => {
                 has_label = true;
-                outputs.extend(scores::label_and_score(subject, port, shape, classes));
+                outputs.extend(scores::label_and_score(subject, port, shape, classes, tried.as_ref()));
             }
             _ => outputs.push(tensors::output(subject, port, shape)),
         }

@@ -83,7 +83,7 @@ pub(super) fn sides(shape: &[Dimension], batch: &str) -> Vec<Side> {
 /// Returns the shape of an output: of a run with one record if there was one, else as the file has it.
 pub(super) fn output_sides(port: &Port, batch: &str, tried: Option<&Tried>) -> Vec<Side> {
     let declared = port.shape.as_deref();
-    match tried.and_then(|tried| tried.get(&port.name)) {
+    match tried.and_then(|tried| tried.shapes.get(&port.name)) {
         Some(found) => {
             let named = declared.filter(|declared| declared.len() == found.len());
             let axis = match named {
@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_run_shows_sizes_that_the_file_leaves_open() {
-        let tried = Tried::from([("y".to_owned(), vec![1, 40, 5]), ("z".to_owned(), vec![20, 1, 37])]);
+        let shapes = [("y".to_owned(), vec![1, 40, 5]), ("z".to_owned(), vec![20, 1, 37])];
+        let tried = Tried { shapes: shapes.into(), ..Tried::default() };
         let sides = |name: &str, text: &str| Side::list(&output_sides(&port(name, text), "n", Some(&tried)));
         assert_eq!(sides("y", "float32 [?, t, 5]"), "[batch, 40, 5]");
         assert_eq!(sides("z", "float32 [20, n, 37]"), "[20, batch, 37]");

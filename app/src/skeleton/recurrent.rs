@@ -138,7 +138,7 @@ fn constant(port: &Port) -> Option<Constant> {
         false if ports::is_named(port, &["iou"]) => ("0.45", "the largest overlap of boxes"),
         false if ports::is_named(port, &["score", "conf", "threshold"]) => ("0.25", "the least score"),
         false if ports::is_named(port, &["max"]) && element.is_integer() => ("64", "a largest number"),
-        false => ("1", "its maker knows the value"),
+        false => ("1", "its documentation has the value"),
     };
     Some(Constant { name: port.name.clone(), value: value.to_owned(), guess: guess.to_owned() })
 }

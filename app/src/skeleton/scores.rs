@@ -2,7 +2,7 @@
 use super::draft::{Entry, Step};
 use super::labels;
 use super::ports::{self, Side};
-use super::subject::Subject;
+use super::subject::{Subject, Tried};
 use tidemill_inference::facts::Port;
 
 /// More labels than these are better in a file of their own.
@@ -14,6 +14,7 @@ pub(super) fn label_and_score(
     port: &Port,
     shape: Vec<Side>,
     classes: usize,
+    tried: Option<&Tried>,
 ) -> Vec<Entry> {
     let dtype = ports::dtype(port);
     if classes == 1 {
@@ -39,7 +40,9 @@ pub(super) fn label_and_score(
                 .note("`labels_file: labels.txt` instead of `labels` reads a file with a label in each line"),
             false => label,
         };
-    let softmax = (subject.maker(port) != "Softmax" && subject.maker(port) != "Sigmoid").then(|| {
+    let is_probability = matches!(subject.maker(port), "Softmax" | "Sigmoid")
+        || tried.is_some_and(|tried| tried.probabilities.contains(&port.name));
+    let softmax = (!is_probability).then(|| {
         Step::guessed(
             "softmax: {}",
             "the file gives logits; `sigmoid: {}` if classes do not exclude each other",
@@ -78,4 +81,17 @@ pub(super) fn is_embedding(subject: &Subject<'_>, port: &Port, length: usize) ->
 pub(super) fn embedding(port: &Port, shape: Vec<Side>) -> Entry {
     Entry::new(&port.name, "embedding", "tensor", ports::dtype(port), shape)
         .guess("a vector that stands for the record; `postprocess: [l2_norm: {}]` gives it the length 1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::Case;
+
+    #[test]
+    fn probabilities_get_no_softmax() {
+        let model = || Case::new("c").input("x", "float32 [n, 3, 32, 32]").output("y", "float32 [n, 5]");
+        assert!(model().draft().contains("softmax: {}"));
+        let text = model().shape("y", &[1, 5]).gives_probabilities("y").draft();
+        assert!(text.contains("max: {}") && !text.contains("softmax"), "{text}");
+    }
 }

@@ -113,7 +113,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
                 outputs.push(scores::embedding(port, shape));
             }
             Some(classes) if ports::is_float(port) && outputs.is_empty() && shape.len() > 1 => {
-                outputs.extend(scores::label_and_score(subject, port, shape, classes));
+                outputs.extend(scores::label_and_score(subject, port, shape, classes, tried.as_ref()));
             }
             _ => outputs.push(tensors::output(subject, port, shape)),
         }
@@ -141,7 +141,7 @@ fn varies(subject: &Subject<'_>, short: Option<&Tried>, run: impl FnOnce() -> Op
     }
     match short.zip(run()) {
         Some((short, long)) => {
-            subject.outputs.iter().any(|port| short.get(&port.name) != long.get(&port.name))
+            subject.outputs.iter().any(|port| short.shapes.get(&port.name) != long.shapes.get(&port.name))
         }
         None => true,
     }

@@ -2,13 +2,19 @@
 use super::beside::Beside;
 use super::exporter::Exporter;
 use super::ports::{self, Side};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_inference::facts::{ModelFacts, Port};
 use tidemill_spec::manifest::BLANK_COLUMN;
 use tidemill_spec::types::ElementType;
 
-/// Shapes of outputs in a run on zeros, by name.
-pub(super) type Tried = BTreeMap<String, Vec<usize>>;
+/// A run on zeros.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tried {
+    /// Shapes of the outputs, by name.
+    pub(super) shapes: BTreeMap<String, Vec<usize>>,
+    /// Outputs whose vectors are probabilities: from 0 to 1, and 1 together.
+    pub(super) probabilities: BTreeSet<String>,
+}
 
 /// Runs the model on zeros of these types and shapes, one for each input of the file.
 pub(super) type Trial<'a> = dyn Fn(&[(ElementType, Vec<usize>)]) -> Option<Tried> + 'a;

@@ -107,7 +107,7 @@ fn outputs(subject: &Subject<'_>, port: &Port, tried: Option<&Tried>) -> Vec<Ent
         && ports::is_float(port)
         && (subject.maker(port) == "Softmax" || ports::is_named(port, &["logit", "prob"]));
     match Side::vector(&shape).filter(|classes| is_of_classes && *classes > 1) {
-        Some(classes) => scores::label_and_score(subject, port, shape, classes),
+        Some(classes) => scores::label_and_score(subject, port, shape, classes, tried),
         None => vec![output(subject, port, tried)],
     }
 }
@@ -147,7 +147,10 @@ pub(super) fn output(subject: &Subject<'_>, port: &Port, tried: Option<&Tried>) 
         Some(classes)
             if ports::is_float(port) && subject.outputs.len() > 1 && is_first(port, ports::is_float) =>
         {
-            let entry = Entry::new(&port.name, "probabilities", "tensor", ports::dtype(port), shape);
+            let is_probability = ports::is_named(port, &["prob"])
+                || tried.is_some_and(|tried| tried.probabilities.contains(&port.name));
+            let column = if is_probability { "probabilities" } else { "scores" };
+            let entry = Entry::new(&port.name, column, "tensor", ports::dtype(port), shape);
             let labels = &subject.facts.class_labels;
             match labels.len() == classes {
                 true => entry.note(format!("its classes in order are {}", yaml::list(labels))),

@@ -41,7 +41,7 @@ pub(super) fn draft(subject: &Subject<'_>) -> Option<Draft> {
             Step::guessed("bgr: {}", "as PP-OCR"),
             Step::guessed(
                 "normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}",
-                "its maker knows mean and std",
+                "its documentation has mean and std",
             ),
         ],
     );
@@ -77,7 +77,7 @@ inputs:
     preprocess:
       - letterbox: {width: 640, height: 640, fill: 255, align: top_left, enlarge: false, filter: opencv_linear} # guessed: larger pages need a larger size, of multiples of 32
       - bgr: {} # guessed: as PP-OCR
-      - normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]} # guessed: its maker knows mean and std
+      - normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]} # guessed: its documentation has mean and std
 outputs:
   - name: sigmoid_0.tmp_0
     column: boxes

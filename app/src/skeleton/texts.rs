@@ -99,9 +99,15 @@ fn fixed_length(subject: &Subject<'_>, port: &Port) -> Option<usize> {
 /// Most tokens of a text by the settings beside the model.
 fn most_tokens(subject: &Subject<'_>) -> Option<u64> {
     let number = |file: &str, key: &str| subject.beside.json(file)?.get(key).and_then(Value::as_u64);
+    // Some files have a number without meaning there.
+    let is_limit = |most: &u64| (1..1 << 20).contains(most);
     number("sentence_bert_config.json", "max_seq_length")
-        .or_else(|| number("tokenizer_config.json", "model_max_length"))
-        .filter(|most| (1..1 << 20).contains(most))
+        .or_else(|| number("tokenizer_config.json", "model_max_length").filter(is_limit))
+        .or_else(|| {
+            let settings = subject.beside.json("tokenizer.json")?;
+            settings.get("truncation")?.get("max_length")?.as_u64()
+        })
+        .filter(is_limit)
 }
 
 fn tokenized(
@@ -162,7 +168,7 @@ fn outputs(
             && labels::of(subject, length).is_none();
         let outputs = match is_vector {
             true => vec![scores::embedding(port, shape.clone())],
-            false => scores::label_and_score(subject, port, shape.clone(), length),
+            false => scores::label_and_score(subject, port, shape.clone(), length, tried),
         };
         return (outputs, left_out(&shapes, port), false);
     }
@@ -179,6 +185,20 @@ fn outputs(
             Entry::new(&port.name, "embedding", "tensor", ports::dtype(port), shape.clone()).steps(steps);
         return (vec![entry], left_out(&shapes, port), false);
     }
+    if let Some((port, shape, classes)) = shapes.iter().find_map(|(port, shape)| match shape.as_slice() {
+        [Side::Batch, Side::Any, Side::Size(classes)] if float(port) => Some((port, shape, *classes)),
+        _ => None,
+    }) && let Some(labels) = labels::of(subject, classes)
+    {
+        let scheme = Step::guessed(
+            format!("entities: {{{}}}", labels.key),
+            "spans of labels B-X and I-X; `scheme: words` gives one label for each word",
+        );
+        let entry = Entry::new(&port.name, "entities", "text", ports::dtype(port), shape.clone())
+            .step(Step::guessed("softmax: {}", "the file gives logits"))
+            .step(scheme);
+        return (vec![entry], left_out(&shapes, port), false);
+    }
     // One value or vector for each token: texts of one length have as many.
     let fixed = |shape: &[Side]| -> Vec<Side> {
         shape.iter().map(|side| if *side == Side::Any { Side::Size(LENGTH) } else { side.clone() }).collect()
@@ -188,7 +208,7 @@ fn outputs(
     let mut remarks = Vec::new();
     if is_long {
         remarks.push(format!(
-            "guessed: texts of {LENGTH} tokens, because an output has values for each token: no step makes labels of them"
+            "guessed: texts of {LENGTH} tokens, because an output has values for each token; `entities` makes labels of them"
         ));
     }
     remarks.extend(super::heads::class_names(subject, None));
@@ -341,6 +361,20 @@ outputs:
             .draft();
         assert!(text.contains("name: \"461\"") && !text.contains("mean_pool"), "{text}");
         assert!(text.contains("# left out: the outputs [output, hidden]"), "{text}");
+    }
+
+    #[test]
+    fn labels_of_tokens_become_entities() {
+        let model = Case::new("ner")
+            .input("input_ids", "int64 [batch, sequence]")
+            .input("attention_mask", "int64 [batch, sequence]")
+            .output("logits", "float32 [batch, sequence, 3]")
+            .beside("tokenizer.json", r#"{"truncation": {"max_length": 384}}"#)
+            .beside("config.json", r#"{"id2label": {"0": "O", "1": "B-PER", "2": "I-PER"}}"#);
+        let text = model.with(|subject| super::draft(subject).unwrap().to_yaml());
+        assert!(text.contains("most: 384"), "{text}");
+        assert!(text.contains("- entities: {labels: [O, B-PER, I-PER]}"), "{text}");
+        assert!(text.contains("shape: [batch, any, 3]"), "{text}");
     }
 
     #[test]

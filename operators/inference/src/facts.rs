@@ -143,6 +143,13 @@ impl ModelFacts {
         }
     }
 
+    /// Whether the model may refuse values because they are none of its categories.
+    pub fn has_categories(&self) -> bool {
+        ["OneHotEncoder", "LabelEncoder", "CategoryMapper"]
+            .iter()
+            .any(|name| self.operators.contains_key(&format!("ai.onnx.ml.{name}")))
+    }
+
     /// Whether an operator is of this domain, such as `ai.onnx.ml`.
     pub fn uses(&self, domain: &str) -> bool {
         let of_domain = |name: &String| name.rsplit_once('.').is_some_and(|(of, _)| of == domain);

@@ -153,9 +153,12 @@ impl Model {
             Self { backend: backend.name(), session, decoder, generator, before, after, blueprint };
         for rows in [1, 2] {
             if rows == 1 || !model.blueprint.one_by_one {
-                model
-                    .run_steps(&vec![model.zeros(); rows], 2)
-                    .map_err(|cause| ModelError::Trial { rows, cause })?;
+                match model.run_steps(&vec![model.zeros(); rows], 2) {
+                    Ok(_) => {}
+                    // No zero and no empty text is one of its categories; records show whether it runs.
+                    Err(BackendError::Run { .. }) if model.blueprint.facts.has_categories() => {}
+                    Err(cause) => return Err(ModelError::Trial { rows, cause }),
+                }
             }
         }
         Ok(model)
@@ -514,6 +517,14 @@ impl Model {
             Dimension::Fixed(size) => *size as usize == *found,
             Dimension::Any | Dimension::Batch => true,
         };
+        // Some exporters declare another number of dimensions of 1 than the file gives.
+        let tensor =
+            match fixed(&row).filter(|row| wide(row).eq(wide(tensor.shape().get(1..).unwrap_or_default()))) {
+                Some(row) if tensor.shape().first() == Some(&rows) => tensor
+                    .reshaped([&[rows], row.as_slice()].concat())
+                    .map_err(|error| self.failed(error.to_string()))?,
+                _ => tensor,
+            };
         let is_right = tensor.data().element() == element
             && tensor.shape().first() == Some(&rows)
             && tensor.shape().len() == row.len() + 1
@@ -574,6 +585,18 @@ fn trial_width(input: &ModelInput) -> usize {
         _ => None,
     };
     input.preprocess.iter().find_map(width).unwrap_or(1)
+}
+
+/// Returns the sizes of a row; `None` if one of them is open.
+fn fixed(row: &[Dimension]) -> Option<Vec<usize>> {
+    row.iter()
+        .map(|side| if let Dimension::Fixed(size) = side { Some(*size as usize) } else { None })
+        .collect()
+}
+
+/// Returns the sizes other than 1.
+fn wide(sizes: &[usize]) -> impl Iterator<Item = usize> + '_ {
+    sizes.iter().copied().filter(|size| *size != 1)
 }
 
 /// Returns the values of the records to their buffers.

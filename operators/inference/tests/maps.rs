@@ -139,3 +139,39 @@ fn another_number_of_classes_is_refused() {
     let text = ModelError::collect(errors).render(false);
     assert!(text.contains("expected [batch, 4] float32, found [?, 3] float32"), "{text}");
 }
+
+/// `OneHotEncoder` of scikit-learn refuses unknown categories unless it is made with `handle_unknown`.
+#[test]
+fn an_encoder_that_refuses_zeros_is_loaded() {
+    let categories = [texts("cats_strings", &["a", "b"]), integer("zeros", 0)];
+    let graph = Message::default()
+        .message(1, &node("OneHotEncoder", "x", &["y"], &categories))
+        .text(2, "graph")
+        .message(11, &port("x", STRING, &[1]))
+        .message(12, &port("y", FLOAT, &[2]));
+    let opset = Message::default().text(1, "ai.onnx.ml").number(2, 1);
+    let file = Message::default().number(1, 8).message(7, &graph).message(8, &opset).0;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("m.onnx"), &file).unwrap();
+    let manifest = format!(
+        "version: 1\nid: m\ndescription: x\nfile: m.onnx\nsha256: {}\nlicence: MIT\n\
+         origin: {{kind: external, note: made by the test}}\nbackends: [ort]\n\
+         inputs: [{{name: x, column: x, type: text, dtype: text, shape: [batch, 1]}}]\n\
+         outputs: [{{name: y, column: y, type: tensor, dtype: float32, shape: [batch, 2]}}]\n",
+        sha256(&file)
+    );
+    std::fs::write(folder.path().join("m.yaml"), &manifest).unwrap();
+    let blueprint = Blueprint::read(&folder.path().join("m.yaml"))
+        .unwrap_or_else(|errors| panic!("{}", ModelError::collect(errors).render(false)));
+    let backend = match backend("ort", Path::new(env!("CARGO_MANIFEST_DIR"))) {
+        Err(BackendError::Unavailable { .. }) if std::env::var("CI").as_deref() != Ok("true") => return,
+        found => found.unwrap(),
+    };
+    let mut model = Model::load(blueprint, backend.as_ref()).unwrap();
+    let row = model.prepare(&[Cell::Text("b")]).unwrap();
+    // It gives [1, 1, 2], with a dimension of 1 more than the file declares.
+    let raw = model.run(&[row]).unwrap();
+    assert_eq!(model.finish(raw), [OutputColumn::Tensor(TensorData::Float32(vec![0.0, 1.0]))]);
+    let unknown = model.prepare(&[Cell::Text("c")]).unwrap();
+    assert!(model.run(&[unknown]).is_err());
+}

@@ -157,7 +157,7 @@ impl Sampling {
             && !(is_positive(top_p) && top_p.value <= 1.0)
         {
             let help = "write a number above 0, at most 1, such as 0.95";
-            wrong(format!("a probability of {top_p}"), &top_p.span, help);
+            wrong(format!("`top_p` is {top_p}"), &top_p.span, help);
         }
         if let Some(penalty) = repetition_penalty.filter(|penalty| !is_positive(penalty)) {
             let help = "write a number above 0, such as 1.1";
@@ -279,7 +279,7 @@ mod tests {
             ("max_context: 99", "max_context: 1", "E0509 no place"),
             ("temperature: 0.8", "temperature: 0", "E0509 a temperature of 0"),
             ("top_k: 40", "top_k: 0", "E0509 a choice among 0 tokens"),
-            ("top_p: 0.9", "top_p: 1.5", "E0509 a probability of 1.5"),
+            ("top_p: 0.9", "top_p: 1.5", "E0509 `top_p` is 1.5"),
             ("repetition_penalty: 1.1", "repetition_penalty: -1", "E0509 a repetition penalty of -1"),
             ("end: [2, </s>]", "end: []", "E0509 no token ends"),
             ("stop: [\"\\n\"]", "stop: [\"\"]", "E0509 an empty text"),

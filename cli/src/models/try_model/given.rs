@@ -154,7 +154,7 @@ impl Given {
         let bytes = std::fs::read(path).map_err(|error| cannot(&error))?;
         let text = |bytes: Vec<u8>| {
             String::from_utf8(bytes)
-                .map_err(|_| cannot(&format_args!("it is no text in UTF-8, as {} is", column.described())))
+                .map_err(|_| cannot(&format_args!("it is not text in UTF-8, as {} is", column.described())))
         };
         match column.form() {
             Form::File => Ok(Self::Bytes(bytes)),
@@ -165,7 +165,13 @@ impl Given {
                 Ok(Self::Text(text))
             }
             Form::Tensor | Form::Feature => {
-                let value = serde_json::from_str(&text(bytes)?)
+                let text = String::from_utf8(bytes).map_err(|_| {
+                    cannot(&format_args!(
+                        "it is not JSON. {} is a tensor; of a sound, `slices` in a workflow makes such windows",
+                        column.described()
+                    ))
+                })?;
+                let value = serde_json::from_str(&text)
                     .map_err(|error| cannot(&format_args!("{} is JSON, but {error}", column.described())))?;
                 Self::of_json(column, &value, Path::new("")).map_err(|mistake| match mistake {
                     Mistake::Value(text) => Mistake::File(format!("{}: {text}", path.display())),
@@ -347,7 +353,7 @@ mod tests {
         assert_eq!(relative, Ok(Given::Bytes(b"two\nlines\r\n".to_vec())));
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
         let Err(Mistake::File(why)) = Given::of_file(&text, &path) else { panic!("no text") };
-        assert!(why.contains("it is no text in UTF-8"), "{why}");
+        assert!(why.contains("it is not text in UTF-8"), "{why}");
         let missing = Given::of_file(&bytes, &folder.path().join("none.png"));
         let Err(Mistake::File(why)) = missing else { panic!("no file") };
         assert!(why.contains("none.png: No such file"), "{why}");

@@ -56,14 +56,16 @@ pub(super) fn object(value: &Value, free: &[&Column], folder: &Path) -> Result<V
         Value::Object(fields) => {
             free.iter().filter_map(|column| Some((column, fields.get(&column.name)?))).collect()
         }
-        Value::Array(values) if free.iter().all(|column| column.form() == Form::Feature) => {
+        Value::Array(values)
+            if free.iter().all(|column| matches!(column.form(), Form::Feature | Form::Text)) =>
+        {
             if values.len() != free.len() {
                 let text = format!("it has {} values, the model reads {}", values.len(), free.len());
                 return Err(Mistake::Value(text));
             }
             free.iter().zip(values).collect()
         }
-        _ => return Err(Mistake::Value("it is no JSON object".to_owned())),
+        _ => return Err(Mistake::Value("it is not a JSON object such as `{\"age\": 3}`".to_owned())),
     };
     given
         .into_iter()
@@ -260,7 +262,7 @@ mod tests {
         let error = rows(&path, &[&columns[0]], 5).unwrap_err().to_string();
         assert!(error.contains("line 1: it has 2 values, the model reads 1"), "{error}");
         let error = rows(&path, &[&columns[0], &columns[2]], 5).unwrap_err().to_string();
-        assert!(error.contains("line 1: it is no JSON object"), "{error}");
+        assert!(error.contains("line 1: it is not a JSON object"), "{error}");
     }
 
     #[cfg(feature = "formats")]

@@ -221,7 +221,7 @@ impl Part {
             (None, _, None) => {
                 let value: String = value.to_string().chars().take(100).collect();
                 let detail =
-                    format!("the column `{}` has {value}, which is not a known category", self.column);
+                    format!("the column `{}` has {value}, which is none of its categories", self.column);
                 Err(Rejected::new("unknown_category", detail))
             }
         }
@@ -340,10 +340,10 @@ mod tests {
         assert_eq!(floats(&[category("c", &names, false, Some(-1.0))], &[Text("Red")]).unwrap(), [-1.0]);
         assert_eq!(floats(&[category("c", &names, true, Some(5.0))], &[Text("")]).unwrap(), [0.0, 0.0]);
         let rejected = floats(&[category("colour", &names, true, None)], &[Text("bl\"ue")]).unwrap_err();
-        let detail = r#"the column `colour` has "bl\"ue", which is not a known category"#;
+        let detail = r#"the column `colour` has "bl\"ue", which is none of its categories"#;
         assert_eq!(rejected, Rejected::new("unknown_category", detail));
         let rejected = floats(&[category("size", &["1"], false, None)], &[Int(2)]).unwrap_err();
-        assert_eq!(rejected.detail, "the column `size` has 2, which is not a known category");
+        assert_eq!(rejected.detail, "the column `size` has 2, which is none of its categories");
         let long = "é".repeat(1000);
         let rejected = floats(&[category("c", &names, false, None)], &[Text(&long)]).unwrap_err();
         assert!(rejected.detail.len() < 300, "{}", rejected.detail);
