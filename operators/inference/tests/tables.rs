@@ -207,7 +207,7 @@ fn an_unknown_category_is_a_dead_letter_that_names_it() {
     let output = run("ridge.yaml", &rows);
     let [letter] = output.dead_letters.as_slice() else { panic!("{:?}", output.dead_letters) };
     assert_eq!(&*letter.reason, "unknown_category");
-    assert_eq!(letter.detail, "the column `heating` has \"coal\", which is not a known category");
+    assert_eq!(letter.detail, "the column `heating` has \"coal\", which is none of its categories");
     assert_eq!(letter.id, Some(source_id(0, 1)));
     assert_eq!(output.batches[0].num_rows(), 2, "the others go on");
 }
