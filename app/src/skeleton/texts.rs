@@ -347,6 +347,8 @@ outputs:
             r#"{"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "NAME"}}"#;
         let text =
             encoder().output("logits", "float32 [batch, sequence, 2]").beside("config.json", config).draft();
+        assert!(text.contains("entities: {labels: [O, NAME]}"), "{text}");
+        let text = encoder().output("logits", "float32 [batch, sequence, 2]").draft();
         assert!(text.contains("length: 128") && text.contains("shape: [batch, 128, 2]"), "{text}");
     }
 
