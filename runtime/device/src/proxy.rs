@@ -1,0 +1,387 @@
+//! The side of the device: computes the calls of one session.
+use crate::call::{Failure, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
+use crate::carrier::{Carrier, Messages, Outgoing};
+use crate::device::{Artifact, Device, DeviceError, Limits, ModelId, Opener, Run, TensorId};
+use crate::store::Store;
+use crate::value::{Element, Value, read_head};
+use bytes::Bytes;
+use std::io::{self, ErrorKind, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Decides who may use the device, and when.
+pub trait Admission: Send {
+    /// Admits a client, or returns the reason of the refusal. The limits of the session follow from its tenant.
+    ///
+    /// # Errors
+    /// The reason of a refusal, with a fix.
+    fn admit(&mut self, hello: &Hello) -> Result<Limits, String>;
+    /// Waits until the session may run.
+    fn turn(&mut self) {}
+    /// The run has ended, or is in the queue of the device, which computes it for this time. None: it failed.
+    fn ran(&mut self, computes: Option<Duration>) {
+        let _ = computes;
+    }
+    /// Bytes that the session holds now.
+    fn holds(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+}
+
+/// Admits everybody with the same limits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Everybody(pub Limits);
+
+impl Admission for Everybody {
+    fn admit(&mut self, _hello: &Hello) -> Result<Limits, String> {
+        Ok(self.0)
+    }
+}
+
+/// Bytes beyond the window: a client that waits asks for a receipt.
+const SLACK: u64 = 4 << 10;
+
+/// A call as it arrived.
+struct Arrived {
+    head: Head,
+    payload: Bytes,
+    at: Instant,
+}
+
+/// Serves one session until the client ends it. `folder`: of this session alone, for the files of its models.
+///
+/// # Errors
+/// When the connection breaks, or the client breaks the protocol.
+pub fn serve(
+    carrier: Carrier,
+    opener: &dyn Opener,
+    admission: &mut dyn Admission,
+    store: &mut Store,
+    folder: &Path,
+) -> io::Result<()> {
+    let Carrier { mut outgoing, arriving, hang_up } = carrier;
+    let mut messages = Messages::new(arriving);
+    let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
+    let Some((head, payload)) = messages.next()? else { return Ok(()) };
+    let greeted = greet(head, &payload, admission);
+    let (limits, device) = match greeted.and_then(|limits| {
+        opener.open(&limits).map(|device| (limits, device)).map_err(|error| error.to_string())
+    }) {
+        Ok(both) => both,
+        Err(reason) => {
+            let failure = Failure {
+                sequence: head.sequence,
+                op: Op::Hello,
+                error: DeviceError::Device(reason.clone()),
+            };
+            let text = serde_json::to_vec(&failure).unwrap_or_default();
+            let reply = Head {
+                kind: REPLY,
+                failed: true,
+                payload: text.len() as u32,
+                sequence: head.sequence,
+                numbers: [0; 4],
+            };
+            outgoing.send(&mut [IoSlice::new(&reply.to_bytes()), IoSlice::new(&text)])?;
+            return Err(invalid(reason));
+        }
+    };
+    let window = limits.window.max(HEAD as u64);
+    let (queued, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (to, calls) = channel();
+    let reading = {
+        let (queued, gone) = (Arc::clone(&queued), Arc::clone(&gone));
+        move || {
+            // Bytes of the last call that had the window for itself: it may be larger.
+            let mut alone = 0;
+            let ended = loop {
+                let (head, payload) = match messages.next() {
+                    Ok(Some(message)) => message,
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
+                };
+                let bytes = (HEAD + payload.len()) as u64;
+                let before = queued.fetch_add(bytes, Ordering::AcqRel);
+                if before <= SLACK {
+                    alone = bytes;
+                } else if before + bytes > window.max(alone) + SLACK {
+                    let text = format!(
+                        "the client has {} bytes on their way, at most {window} are allowed",
+                        before + bytes
+                    );
+                    break Err(io::Error::new(ErrorKind::InvalidData, text));
+                }
+                if to.send(Arrived { head, payload, at: now() }).is_err() {
+                    break Ok(());
+                }
+            };
+            // The client is gone: what it wanted is not needed any more.
+            gone.store(true, Ordering::Release);
+            ended
+        }
+    };
+    let mut proxy = Proxy {
+        device,
+        limits,
+        admission,
+        store,
+        folder,
+        outgoing: &mut *outgoing,
+        first_failure: None,
+        first_arrival: None,
+        queued: &queued,
+        handled: (HEAD + payload.len()) as u64,
+        reported: 0,
+        models: 0,
+        computed: Duration::ZERO,
+    };
+    let facts = serde_json::to_vec(&opener.snapshot(&limits)).map_err(io::Error::other)?;
+    proxy.reply(head.sequence, false, now(), &[&facts])?;
+    std::thread::scope(|scope| {
+        let reader =
+            std::thread::Builder::new().name("tm-device-calls".into()).spawn_scoped(scope, reading)?;
+        let served = proxy.serve(&calls, &gone);
+        // Ends the reader.
+        hang_up();
+        drop(calls);
+        let read = reader.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
+        served.and(read)
+    })
+}
+
+fn greet(head: Head, payload: &[u8], admission: &mut dyn Admission) -> Result<Limits, String> {
+    if Op::of(head.kind) != Some(Op::Hello) {
+        return Err("a session begins with a greeting".to_owned());
+    }
+    let hello: Hello = serde_json::from_slice(payload).map_err(|error| format!("a greeting: {error}"))?;
+    if hello.version != VERSION {
+        let theirs = hello.version;
+        return Err(format!(
+            "the client speaks version {theirs} of the protocol, this device {VERSION}: install the same version of tidemill on both"
+        ));
+    }
+    let limits = admission.admit(&hello)?;
+    Ok(Limits { window: limits.window.clamp(64 << 10, MOST_PAYLOAD as u64), ..limits })
+}
+
+struct Proxy<'a> {
+    device: Box<dyn Device>,
+    limits: Limits,
+    admission: &'a mut dyn Admission,
+    store: &'a mut Store,
+    folder: &'a Path,
+    outgoing: &'a mut dyn Outgoing,
+    /// The first call that failed since the last one that waited. Those after it are skipped.
+    first_failure: Option<Failure>,
+    /// Arrival of the first call since the last one that waited.
+    first_arrival: Option<Instant>,
+    /// Bytes of calls that have arrived and are not handled.
+    queued: &'a AtomicU64,
+    /// Bytes of all calls that were handled, and of those that the client knows of.
+    handled: u64,
+    reported: u64,
+    /// Models that were laid out.
+    models: u64,
+    /// Time of the device since the last reply.
+    computed: Duration,
+}
+
+impl Proxy<'_> {
+    fn serve(&mut self, calls: &Receiver<Arrived>, gone: &AtomicBool) -> io::Result<()> {
+        for Arrived { head, payload, at } in calls {
+            if gone.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let began = *self.first_arrival.get_or_insert(at);
+            let op = Op::of(head.kind).ok_or_else(|| {
+                io::Error::new(ErrorKind::InvalidData, format!("no call has the number {}", head.kind))
+            })?;
+            let bytes = (HEAD + payload.len()) as u64;
+            let result = self.call(op, &head, payload);
+            self.queued.fetch_sub(bytes, Ordering::AcqRel);
+            self.handled += bytes;
+            let is_sync = matches!(op, Op::Offer | Op::Read | Op::Flush);
+            let result = match (result, self.first_failure.take()) {
+                (Ok(payload), None) => Ok(payload),
+                (_, Some(failure)) => Err(failure),
+                (Err(error), None) => Err(Failure { sequence: head.sequence, op, error }),
+            };
+            match result {
+                Ok(value) if is_sync => self.reply_value(head.sequence, began, value)?,
+                Ok(_) => {}
+                Err(failure) if is_sync => {
+                    let text = serde_json::to_vec(&failure).map_err(io::Error::other)?;
+                    self.reply(head.sequence, true, began, &[&text])?;
+                }
+                Err(failure) => self.first_failure = Some(failure),
+            }
+            if op == Op::Report || self.handled - self.reported >= self.limits.window / 4 {
+                self.write(RECEIPT, false, 0, [self.handled, 0, 0, 0], &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a call. After one that failed, only those that free or store something are made until a call waits.
+    fn call(&mut self, op: Op, head: &Head, payload: Bytes) -> Result<Payload, DeviceError> {
+        let [first, second, third, _] = head.numbers;
+        let is_skipped = self.first_failure.is_some();
+        match op {
+            Op::Store => {
+                let hash = payload.get(..64).and_then(|hash| std::str::from_utf8(hash).ok());
+                let hash = hash.ok_or_else(|| DeviceError::Value("a piece of a file has no hash".into()))?;
+                let kept = self.store.write(hash, first, &payload[64..], second != 0);
+                kept.map_err(|error| DeviceError::Value(error.to_string()))?;
+            }
+            Op::Free => payload.chunks_exact(8).for_each(|handle| self.device.free(TensorId(number(handle)))),
+            Op::Unload => self.device.unload(ModelId(first)),
+            _ if is_skipped => {}
+            Op::Hello | Op::Facts => {
+                return Err(DeviceError::Value("a session has one greeting".into()));
+            }
+            Op::Offer => {
+                let hashes: Vec<String> = serde_json::from_slice(&payload).map_err(|error| wrong(&error))?;
+                let missing =
+                    serde_json::to_vec(&self.store.missing(&hashes)).map_err(|error| wrong(&error))?;
+                return Ok(Payload::Text(missing));
+            }
+            Op::Load => {
+                let artifact: Artifact = serde_json::from_slice(&payload).map_err(|error| wrong(&error))?;
+                self.models += 1;
+                let folder = self.folder.join(self.models.to_string());
+                let loadable = self.store.lay_out(&artifact, &folder);
+                let loadable = loadable
+                    .map_err(|error| DeviceError::Load { model: artifact.name, reason: error.to_string() })?;
+                self.room(loadable.artifact.files.iter().map(|file| file.bytes).sum())?;
+                self.device.load(ModelId(first), &loadable)?;
+                self.held()?;
+            }
+            Op::Create => {
+                let (element, shape, _) = read_head(&payload).map_err(|error| wrong(&error))?;
+                self.room(bytes_of(element, &shape)?)?;
+                self.device.create(TensorId(first), element, &shape)?;
+                self.held()?;
+            }
+            Op::Upload => {
+                let value = Value::read(payload).map_err(|error| wrong(&error))?;
+                self.room(value.bytes().len() as u64)?;
+                self.device.upload(TensorId(first), value)?;
+                self.held()?;
+            }
+            Op::Run => {
+                let run = read_run(ModelId(first), second, third, &payload)?;
+                self.admission.turn();
+                let ran = self.device.run(&run);
+                self.admission.ran(ran.as_ref().ok().copied());
+                self.computed += ran?;
+                self.held()?;
+            }
+            Op::Read => return self.device.read(TensorId(first)).map(Payload::Value),
+            Op::Flush => self.device.flush()?,
+            Op::Report => {}
+        }
+        Ok(Payload::Nothing)
+    }
+
+    fn room(&self, wanted: u64) -> Result<(), DeviceError> {
+        let held = self.device.memory();
+        match self.limits.memory {
+            Some(limit) if held.saturating_add(wanted) > limit => {
+                Err(DeviceError::OutOfMemory { wanted, held, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports what the session holds. Outputs of a run are known only after it: the one that exceeds the limit fails.
+    fn held(&mut self) -> Result<(), DeviceError> {
+        self.admission.holds(self.device.memory());
+        self.room(0)
+    }
+
+    fn reply_value(&mut self, sequence: u64, began: Instant, value: Payload) -> io::Result<()> {
+        match value {
+            Payload::Nothing => self.reply(sequence, false, began, &[]),
+            Payload::Text(text) => self.reply(sequence, false, began, &[&text]),
+            Payload::Value(value) => {
+                let mut head = Vec::new();
+                value.write_head(&mut head);
+                self.reply(sequence, false, began, &[&head, value.bytes()])
+            }
+        }
+    }
+
+    fn reply(&mut self, sequence: u64, failed: bool, began: Instant, parts: &[&[u8]]) -> io::Result<()> {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let computed = std::mem::take(&mut self.computed);
+        let at_device = now().saturating_duration_since(began);
+        self.first_arrival = None;
+        self.write(
+            REPLY,
+            failed,
+            sequence,
+            [self.handled, nanoseconds(at_device), nanoseconds(computed), 0],
+            parts,
+        )
+    }
+
+    fn write(
+        &mut self,
+        kind: u8,
+        failed: bool,
+        sequence: u64,
+        numbers: [u64; 4],
+        parts: &[&[u8]],
+    ) -> io::Result<()> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let payload = u32::try_from(length).ok().filter(|_| length <= MOST_PAYLOAD);
+        let payload =
+            payload.ok_or_else(|| io::Error::other(format!("a tensor of {length} bytes cannot be sent")))?;
+        let head = Head { kind, failed, payload, sequence, numbers }.to_bytes();
+        let mut slices = vec![IoSlice::new(&head)];
+        slices.extend(parts.iter().map(|part| IoSlice::new(part)));
+        self.reported = self.handled;
+        self.outgoing.send(&mut slices)
+    }
+}
+
+/// Payload of a reply.
+enum Payload {
+    Nothing,
+    Text(Vec<u8>),
+    Value(Value),
+}
+
+fn wrong(error: &dyn std::fmt::Display) -> DeviceError {
+    DeviceError::Value(error.to_string())
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+}
+
+fn bytes_of(element: Element, shape: &[usize]) -> Result<u64, DeviceError> {
+    let each = element.bytes().unwrap_or(4) as u64;
+    let bytes = shape.iter().try_fold(each, |product, size| product.checked_mul(*size as u64));
+    bytes.ok_or_else(|| DeviceError::Value(format!("the shape {shape:?} is too large")))
+}
+
+fn read_run(model: ModelId, inputs: u64, outputs: u64, payload: &[u8]) -> Result<Run, DeviceError> {
+    let cut = || DeviceError::Value("a run is cut off".into());
+    let split = usize::try_from(inputs).ok().and_then(|inputs| inputs.checked_mul(8)).ok_or_else(cut)?;
+    let (inputs, rest) = payload.split_at_checked(split).ok_or_else(cut)?;
+    if usize::try_from(outputs).ok().and_then(|outputs| outputs.checked_mul(12)) != Some(rest.len()) {
+        return Err(cut());
+    }
+    let inputs = inputs.chunks_exact(8).map(|handle| TensorId(number(handle))).collect();
+    let outputs = rest.chunks_exact(12).map(|pair| (number(&pair[..4]) as u32, TensorId(number(&pair[4..]))));
+    Ok(Run { model, inputs, outputs: outputs.collect() })
+}
+
+#[expect(clippy::disallowed_methods, reason = "times of a device are real time; no record depends on them")]
+fn now() -> Instant {
+    Instant::now()
+}

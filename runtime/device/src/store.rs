@@ -1,0 +1,306 @@
+//! Files of models on the host of a device, by their content.
+use crate::device::{Artifact, Loadable, ModelFile};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A folder of files, each under its hash. Several proxies of a host share one.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// use tidemill_device::store::{Store, hash_of};
+/// let mut store = Store::open(folder.path(), 1 << 20)?;
+/// let hash = hash_of(b"model");
+/// assert_eq!(store.missing(&[hash.clone()]), [hash.clone()]);
+/// store.write(&hash, 0, b"mo", false)?;
+/// store.write(&hash, 2, b"del", true)?;
+/// assert!(store.missing(&[hash]).is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Store {
+    folder: PathBuf,
+    /// Bytes that the files may have together.
+    limit: u64,
+    /// Files that arrive.
+    arriving: HashMap<String, Arriving>,
+}
+
+#[derive(Debug)]
+struct Arriving {
+    file: File,
+    path: PathBuf,
+    length: u64,
+    digest: Sha256,
+}
+
+/// A file that cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The name is no SHA-256 in hexadecimal, or no name of a file.
+    #[error("{0:?} names no file of a model")]
+    Name(String),
+    /// A piece does not follow the one before.
+    #[error("a piece at {found} follows {expected} bytes")]
+    Gap {
+        /// Bytes that came before.
+        expected: u64,
+        /// Where the piece begins.
+        found: u64,
+    },
+    /// The bytes are others than the hash says.
+    #[error("the file {expected} arrived with the hash {found}")]
+    Content {
+        /// The hash that it should have.
+        expected: String,
+        /// The hash of what arrived.
+        found: String,
+    },
+    /// It is larger than all files may be together.
+    #[error(
+        "the file would be larger than the {limit} bytes that models may take here; start the device with a larger --cache"
+    )]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+    },
+    /// It is not here.
+    #[error("the file {0} is not here")]
+    Missing(String),
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Io { path, source }
+}
+
+/// Returns the SHA-256 of bytes in hexadecimal.
+pub fn hash_of(bytes: &[u8]) -> String {
+    hexadecimal(Sha256::digest(bytes).as_slice())
+}
+
+/// Returns the hash and the size of a file.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn hash_of_file(path: &Path) -> io::Result<(String, u64)> {
+    let (mut file, mut digest, mut length) = (File::open(path)?, Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok((hexadecimal(digest.finalize().as_slice()), length)),
+            Ok(read) => {
+                digest.update(&buffer[..read]);
+                length += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn checked_hash(hash: &str) -> Result<&str, StoreError> {
+    let is_hash = hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if is_hash { Ok(hash) } else { Err(StoreError::Name(hash.to_owned())) }
+}
+
+fn checked_name(name: &str) -> Result<&str, StoreError> {
+    let is_file =
+        !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && !name.contains(['/', '\0']);
+    if is_file { Ok(name) } else { Err(StoreError::Name(name.to_owned())) }
+}
+
+impl Store {
+    /// Opens a folder, which is made if need be. `limit`: bytes that the files may have together.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn open(folder: &Path, limit: u64) -> Result<Self, StoreError> {
+        fs::create_dir_all(folder).map_err(at(folder))?;
+        Ok(Self { folder: folder.to_owned(), limit, arriving: HashMap::new() })
+    }
+
+    fn place(&self, hash: &str) -> PathBuf {
+        self.folder.join(hash)
+    }
+
+    /// Returns those of the hashes that are not here.
+    pub fn missing(&self, hashes: &[String]) -> Vec<String> {
+        let is_missing = |hash: &&String| checked_hash(hash).is_err() || !self.place(hash).is_file();
+        hashes.iter().filter(is_missing).cloned().collect()
+    }
+
+    /// Writes the next piece of a file. With the last one it is checked, and older files make room for it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the file must begin again.
+    pub fn write(&mut self, hash: &str, offset: u64, piece: &[u8], is_last: bool) -> Result<(), StoreError> {
+        let mut arriving = match self.arriving.remove(checked_hash(hash)?) {
+            Some(arriving) => arriving,
+            None => {
+                let path = self.folder.join(format!(".{hash}.{}", std::process::id()));
+                let file = File::create(&path).map_err(at(&path))?;
+                Arriving { file, path, length: 0, digest: Sha256::new() }
+            }
+        };
+        if offset != arriving.length {
+            return Err(StoreError::Gap { expected: arriving.length, found: offset });
+        }
+        arriving.length += piece.len() as u64;
+        if arriving.length > self.limit {
+            return Err(StoreError::TooLarge { limit: self.limit });
+        }
+        arriving.digest.update(piece);
+        arriving.file.write_all(piece).map_err(at(&arriving.path))?;
+        if !is_last {
+            self.arriving.insert(hash.to_owned(), arriving);
+            return Ok(());
+        }
+        let found = hexadecimal(arriving.digest.clone().finalize().as_slice());
+        if found != hash {
+            return Err(StoreError::Content { expected: hash.to_owned(), found });
+        }
+        self.make_room(arriving.length)?;
+        let place = self.place(hash);
+        fs::rename(&arriving.path, &place).map_err(at(&place))
+    }
+
+    /// Removes the files that were not used for longest until there is room. A proxy that has loaded one does not need it any more.
+    fn make_room(&self, wanted: u64) -> Result<(), StoreError> {
+        let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(at(&self.folder))?.flatten() {
+            let is_kept = entry.file_name().to_str().is_some_and(|name| checked_hash(name).is_ok());
+            if let (true, Ok(facts)) = (is_kept, entry.metadata()) {
+                files.push((facts.modified().unwrap_or(SystemTime::UNIX_EPOCH), facts.len(), entry.path()));
+            }
+        }
+        files.sort();
+        let mut held: u64 = files.iter().map(|(_, length, _)| length).sum();
+        for (_, length, path) in files {
+            if held + wanted <= self.limit {
+                break;
+            }
+            // Another proxy may have removed it.
+            let _ = fs::remove_file(path);
+            held -= length;
+        }
+        Ok(())
+    }
+
+    /// Puts the files of a model into a folder by their names. `into` belongs to the session, which removes it.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if one was not offered and stored, [`StoreError::Name`].
+    pub fn lay_out(&self, artifact: &Artifact, into: &Path) -> Result<Loadable, StoreError> {
+        fs::create_dir_all(into).map_err(at(into))?;
+        for ModelFile { name, hash, .. } in &artifact.files {
+            let (place, path) = (self.place(checked_hash(hash)?), into.join(checked_name(name)?));
+            let kept = File::open(&place).map_err(|_| StoreError::Missing(hash.clone()))?;
+            // It was used now.
+            let _ = kept.set_modified(now());
+            if fs::hard_link(&place, &path).is_err() {
+                fs::copy(&place, &path).map_err(at(&path))?;
+            }
+        }
+        let first = artifact.files.first().ok_or_else(|| StoreError::Name(String::new()))?;
+        Ok(Loadable { artifact: artifact.clone(), path: into.join(&first.name) })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the age of a cached file is real time")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // Not there any more if it was whole.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(limit: u64) -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path(), limit).expect("it is new");
+        (folder, store)
+    }
+
+    #[test]
+    fn other_content_is_refused_and_leaves_nothing() {
+        let (folder, mut store) = store(100);
+        let hash = hash_of(b"good");
+        assert!(matches!(store.write(&hash, 0, b"evil", true), Err(StoreError::Content { .. })));
+        assert!(matches!(store.write(&hash, 3, b"d", true), Err(StoreError::Gap { expected: 0, found: 3 })));
+        assert!(matches!(store.write("../x", 0, b"d", true), Err(StoreError::Name(_))));
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let (_folder, mut store) = store(10);
+        let hashes: Vec<String> = [b"aaaa", b"bbbb", b"cccc"].iter().map(|part| hash_of(*part)).collect();
+        for (second, (hash, part)) in hashes.iter().zip([b"aaaa", b"bbbb", b"cccc"]).enumerate() {
+            store.write(hash, 0, part, true).expect("it fits");
+            let file = File::options().write(true).open(store.place(hash)).expect("it is kept");
+            let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second as u64);
+            file.set_modified(time).expect("a time");
+        }
+        assert_eq!(store.missing(&hashes), hashes[..1]);
+        assert!(matches!(
+            store.write(&hash_of(&[0; 11]), 0, &[0; 11], true),
+            Err(StoreError::TooLarge { .. })
+        ));
+    }
+
+    #[test]
+    fn files_lie_beside_each_other_by_name() {
+        let (folder, mut store) = store(100);
+        let file = |name: &str, bytes: &[u8]| ModelFile {
+            name: name.into(),
+            hash: hash_of(bytes),
+            bytes: bytes.len() as u64,
+        };
+        let files = vec![file("m.onnx", b"m"), file("m.data", b"d")];
+        let artifact = Artifact {
+            name: "m".into(),
+            backend: "auto".into(),
+            files: files.clone(),
+            inputs: vec![],
+            outputs: vec![],
+            options: serde_json::Value::Null,
+        };
+        let into = folder.path().join("session");
+        assert!(matches!(store.lay_out(&artifact, &into), Err(StoreError::Missing(_))));
+        store.write(&files[0].hash, 0, b"m", true).expect("it fits");
+        store.write(&files[1].hash, 0, b"d", true).expect("it fits");
+        let loadable = store.lay_out(&artifact, &into).expect("both are there");
+        assert_eq!(fs::read(&loadable.path).ok().as_deref(), Some(&b"m"[..]));
+        assert_eq!(fs::read(into.join("m.data")).ok().as_deref(), Some(&b"d"[..]));
+        let evil =
+            Artifact { files: vec![ModelFile { name: "../m".into(), ..files[0].clone() }], ..artifact };
+        assert!(matches!(store.lay_out(&evil, &into), Err(StoreError::Name(_))));
+    }
+}

@@ -1,0 +1,428 @@
+//! Sessions over each kind of connection, beside the same device without one.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use proptest::prelude::*;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tidemill_device::call::Op;
+use tidemill_device::carrier::Carrier;
+use tidemill_device::device::{
+    Artifact, Device, DeviceError, Limits, Loadable, ModelId, Opener, Run, Snapshot, TensorId,
+};
+use tidemill_device::emulated::{Clock, Emulated, Faults, Profile, artifact_of};
+use tidemill_device::proxy::{Everybody, serve};
+use tidemill_device::session::{CallError, Session};
+use tidemill_device::store::Store;
+use tidemill_device::value::{Element, Value};
+
+/// Time that passes only when a device waits.
+#[derive(Default)]
+struct Virtual(Mutex<Duration>);
+
+impl Clock for Virtual {
+    fn now(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+
+    fn wait_until(&self, time: Duration) {
+        let mut now = self.0.lock().unwrap();
+        *now = time.max(*now);
+    }
+}
+
+fn emulated(profile: Profile) -> Emulated {
+    Emulated::new(profile).with_clock(Arc::new(Virtual::default()))
+}
+
+fn content(name: &str) -> Vec<u8> {
+    format!("content of {name}").into_bytes()
+}
+
+/// A device on a thread, and a session with it.
+struct Served {
+    session: Option<Session>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(opener: impl Opener + 'static, limits: Limits) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let place = folder.path().to_owned();
+        let thread = std::thread::spawn(move || {
+            let mut store = Store::open(&place.join("models"), 1 << 30).unwrap();
+            let carrier = Carrier::of_socket(theirs)?;
+            serve(carrier, &opener, &mut Everybody(limits), &mut store, &place.join("session"))
+        });
+        let session = Session::open(Carrier::of_socket(ours).unwrap(), "tests", "lanes").unwrap();
+        Self { session: Some(session), thread: Some(thread), _folder: folder }
+    }
+
+    fn session(&self) -> &Session {
+        self.session.as_ref().unwrap()
+    }
+
+    fn load(&self, artifact: &Artifact) -> ModelId {
+        let bytes = content(&artifact.name);
+        self.session().load(artifact, |_| Ok(Box::new(std::io::Cursor::new(bytes.clone())))).unwrap()
+    }
+
+    /// Ends the session, and returns how the proxy ended.
+    fn end(mut self) -> std::io::Result<()> {
+        drop(self.session.take());
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+fn artifact(name: &str) -> Artifact {
+    artifact_of(name, &content(name), 1, 2)
+}
+
+/// A call of a random sequence; tensors and models by their place among those made before.
+#[derive(Debug, Clone)]
+enum Step {
+    Create(usize),
+    Upload(usize, u8),
+    Run { model: usize, input: usize, output: u32 },
+    Free(usize),
+    Read(usize),
+    Flush,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0usize..5).prop_map(Step::Create),
+        (0usize..5, any::<u8>()).prop_map(|(rows, fill)| Step::Upload(rows, fill)),
+        (0usize..3, 0usize..12, 0u32..3).prop_map(|(model, input, output)| Step::Run {
+            model,
+            input,
+            output
+        }),
+        (0usize..12).prop_map(Step::Free),
+        (0usize..12).prop_map(Step::Read),
+        Just(Step::Flush),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+/// The first failure since the last call that waited, as a lane reports it, by calls of the device itself.
+#[derive(Default)]
+struct Direct {
+    tensors: Vec<TensorId>,
+    failed: Option<DeviceError>,
+    handle: u64,
+}
+
+impl Direct {
+    fn next(&mut self) -> TensorId {
+        self.handle += 1;
+        let tensor = TensorId(self.handle);
+        self.tensors.push(tensor);
+        tensor
+    }
+
+    fn tensor(&self, place: usize) -> TensorId {
+        self.tensors.get(place).copied().unwrap_or(TensorId(u64::MAX))
+    }
+
+    fn keep(&mut self, result: Result<(), DeviceError>) {
+        if let (None, Err(error)) = (&self.failed, result) {
+            self.failed = Some(error);
+        }
+    }
+
+    fn sync<T>(&mut self, result: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => result(),
+        }
+    }
+}
+
+type Seen = Vec<Result<Option<Value>, DeviceError>>;
+
+fn directly(steps: &[Step], profile: &Profile) -> Seen {
+    let mut device = emulated(profile.clone()).open(&Limits::default()).unwrap();
+    let mut direct = Direct::default();
+    for name in ["a", "b"] {
+        direct.handle += 1;
+        let loadable = Loadable { artifact: artifact(name), path: "x".into() };
+        device.load(ModelId(direct.handle), &loadable).unwrap();
+    }
+    let mut seen = Vec::new();
+    for step in steps {
+        let skipped = direct.failed.is_some();
+        match step {
+            Step::Create(rows) => {
+                let tensor = direct.next();
+                if !skipped {
+                    let made = device.create(tensor, Element::Float32, &[*rows]);
+                    direct.keep(made);
+                }
+            }
+            Step::Upload(rows, fill) => {
+                let tensor = direct.next();
+                if !skipped {
+                    let value = Value::new(Element::Uint8, vec![*rows], vec![*fill; *rows]).unwrap();
+                    let made = device.upload(tensor, value);
+                    direct.keep(made);
+                }
+            }
+            Step::Run { model, input, output } => {
+                let input = direct.tensor(*input);
+                let tensor = direct.next();
+                if !skipped {
+                    let run = Run {
+                        model: ModelId(*model as u64 + 1),
+                        inputs: vec![input],
+                        outputs: vec![(*output, tensor)],
+                    };
+                    let ran = device.run(&run);
+                    direct.keep(ran.map(drop));
+                }
+            }
+            Step::Free(tensor) => device.free(direct.tensor(*tensor)),
+            Step::Read(tensor) => {
+                let tensor = direct.tensor(*tensor);
+                seen.push(direct.sync(|| device.read(tensor).map(Some)));
+            }
+            Step::Flush => seen.push(direct.sync(|| device.flush().map(|()| None))),
+        }
+    }
+    seen
+}
+
+fn by_session(steps: &[Step], profile: &Profile) -> Seen {
+    let served = Served::start(emulated(profile.clone()), Limits::default());
+    let models = [served.load(&artifact("a")), served.load(&artifact("b")), ModelId(3)];
+    let (mut tensors, mut pending): (Vec<TensorId>, _) = (Vec::new(), Vec::new());
+    let of = |tensors: &[TensorId], place: usize| tensors.get(place).copied().unwrap_or(TensorId(u64::MAX));
+    let mut lane = served.session().lane();
+    for step in steps {
+        match step {
+            Step::Create(rows) => tensors.push(lane.create(Element::Float32, &[*rows]).unwrap()),
+            Step::Upload(rows, fill) => {
+                tensors.push(lane.upload(Element::Uint8, &[*rows], &vec![*fill; *rows]).unwrap());
+            }
+            Step::Run { model, input, output } => {
+                let input = of(&tensors, *input);
+                tensors.extend(lane.run(models[*model], &[input], &[*output]).unwrap());
+            }
+            Step::Free(tensor) => lane.free(&[of(&tensors, *tensor)]).unwrap(),
+            Step::Read(tensor) => pending.push((true, lane.read(of(&tensors, *tensor)).unwrap())),
+            Step::Flush => pending.push((false, lane.flush().unwrap())),
+        }
+    }
+    drop(lane);
+    let seen = pending.into_iter().map(|(has_value, pending)| match pending.wait() {
+        Ok(answer) if has_value => Ok(Some(answer.value().unwrap())),
+        Ok(_) => Ok(None),
+        Err(CallError::Failed(failure)) => Err(failure.error),
+        Err(other) => panic!("{other}"),
+    });
+    let seen = seen.collect();
+    served.end().unwrap();
+    seen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    /// Values and errors are those of the device itself, whatever fails on purpose.
+    #[test]
+    fn a_lane_computes_what_the_device_computes(steps in steps(), fail_each in 0u64..5, no_memory_each in 0u64..5) {
+        let faults = Faults { fail_each, no_memory_each, ..Faults::default() };
+        let profile = Profile { faults, ..Profile::default() };
+        prop_assert_eq!(by_session(&steps, &profile), directly(&steps, &profile));
+    }
+}
+
+#[test]
+fn an_error_names_its_call_and_surfaces_once() {
+    let faults = Faults { fail_each: 1, ..Faults::default() };
+    let served = Served::start(emulated(Profile { faults, ..Profile::default() }), Limits::default());
+    let model = served.load(&artifact("m"));
+    let mut lane = served.session().lane();
+    let input = lane.upload(Element::Uint8, &[1], &[7]).unwrap();
+    let output = lane.run(model, &[input], &[0]).unwrap()[0];
+    lane.run(model, &[output], &[0]).unwrap();
+    let (first, second) = (lane.read(output).unwrap(), lane.read(input).unwrap());
+    let run = first.sequence() - 2;
+    drop(lane);
+    match first.wait() {
+        Err(CallError::Failed(failure)) => assert_eq!((failure.sequence, failure.op), (run, Op::Run)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(second.wait().unwrap().value().unwrap().bytes()[..], [7]);
+    served.end().unwrap();
+}
+
+#[test]
+fn a_file_is_uploaded_once() {
+    let served = Served::start(emulated(Profile::default()), Limits::default());
+    let (artifact, large) = (artifact_of("l", &vec![5; 3 << 20], 1, 1), vec![5u8; 3 << 20]);
+    let mut opened = 0;
+    for _ in 0..2 {
+        let open = |_: usize| -> std::io::Result<Box<dyn Read>> {
+            opened += 1;
+            Ok(Box::new(std::io::Cursor::new(large.clone())))
+        };
+        served.session().load(&artifact, open).unwrap();
+    }
+    served.session().flush().unwrap();
+    assert_eq!(opened, 1);
+    served.end().unwrap();
+}
+
+#[test]
+fn a_session_keeps_to_its_memory() {
+    let limits = Limits { memory: Some(1000), ..Limits::default() };
+    let served = Served::start(emulated(Profile::default()), limits);
+    assert_eq!(served.session().snapshot().memory, Some(1000));
+    let mut lane = served.session().lane();
+    let small = lane.upload(Element::Uint8, &[600], &[0; 600]).unwrap();
+    lane.upload(Element::Uint8, &[600], &[0; 600]).unwrap();
+    let flush = lane.flush().unwrap();
+    lane.free(&[small]).unwrap();
+    lane.upload(Element::Uint8, &[600], &[0; 600]).unwrap();
+    let again = lane.flush().unwrap();
+    drop(lane);
+    let expected = DeviceError::OutOfMemory { wanted: 600, held: 600, limit: 1000 };
+    assert!(matches!(flush.wait(), Err(CallError::Failed(failure)) if failure.error == expected));
+    assert!(again.wait().is_ok());
+    served.end().unwrap();
+}
+
+#[test]
+fn a_full_window_waits_and_drops_nothing() {
+    let served =
+        Served::start(emulated(Profile::default()), Limits { window: 64 << 10, ..Limits::default() });
+    let mut tensors = Vec::new();
+    for at in 0..200u8 {
+        let mut lane = served.session().lane();
+        // Larger than the window: alone. Smaller: several.
+        let bytes = vec![at; if at.is_multiple_of(50) { 100_000 } else { 5_000 }];
+        tensors.push(lane.upload(Element::Uint8, &[bytes.len()], &bytes).unwrap());
+    }
+    for (at, tensor) in tensors.into_iter().enumerate() {
+        let pending = served.session().lane().read(tensor).unwrap();
+        assert_eq!(pending.wait().unwrap().value().unwrap().bytes()[0], at as u8);
+    }
+    served.end().unwrap();
+}
+
+/// A device that waits for a word before each run.
+struct Gated(Arc<Mutex<std::sync::mpsc::Receiver<()>>>);
+
+impl Opener for Gated {
+    fn snapshot(&self, limits: &Limits) -> Snapshot {
+        Snapshot { window: limits.window, ..Snapshot::default() }
+    }
+
+    fn open(&self, limits: &Limits) -> Result<Box<dyn Device>, DeviceError> {
+        let inner = emulated(Profile::default()).open(limits)?;
+        Ok(Box::new(GatedDevice { inner, gate: Arc::clone(&self.0) }))
+    }
+}
+
+struct GatedDevice {
+    inner: Box<dyn Device>,
+    gate: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
+}
+
+impl Device for GatedDevice {
+    fn create(&mut self, tensor: TensorId, element: Element, shape: &[usize]) -> Result<(), DeviceError> {
+        self.inner.create(tensor, element, shape)
+    }
+    fn upload(&mut self, tensor: TensorId, value: Value) -> Result<(), DeviceError> {
+        self.inner.upload(tensor, value)
+    }
+    fn load(&mut self, model: ModelId, loadable: &Loadable) -> Result<(), DeviceError> {
+        self.inner.load(model, loadable)
+    }
+    fn run(&mut self, run: &Run) -> Result<Duration, DeviceError> {
+        // Without a sender it is not needed any more.
+        let _ = self.gate.lock().unwrap().recv();
+        self.inner.run(run)
+    }
+    fn read(&mut self, tensor: TensorId) -> Result<Value, DeviceError> {
+        self.inner.read(tensor)
+    }
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.inner.flush()
+    }
+    fn free(&mut self, tensor: TensorId) {
+        self.inner.free(tensor);
+    }
+    fn unload(&mut self, model: ModelId) {
+        self.inner.unload(model);
+    }
+    fn memory(&self) -> u64 {
+        self.inner.memory()
+    }
+}
+
+#[test]
+fn a_lost_device_ends_each_call_with_whether_it_may_have_run() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let cut = theirs.try_clone().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_owned();
+    let (open, gate) = std::sync::mpsc::channel();
+    let gated = Gated(Arc::new(Mutex::new(gate)));
+    let device = std::thread::spawn(move || {
+        let mut store = Store::open(&place.join("models"), 1 << 30).unwrap();
+        let carrier = Carrier::of_socket(theirs).unwrap();
+        serve(carrier, &gated, &mut Everybody::default(), &mut store, &place.join("session"))
+    });
+    let session = Session::open(Carrier::of_socket(ours).unwrap(), "tests", "lanes").unwrap();
+    let model = session.load(&artifact("m"), |_| Ok(Box::new(std::io::Cursor::new(content("m"))))).unwrap();
+    let mut lane = session.lane();
+    let input = lane.upload(Element::Uint8, &[1], &[7]).unwrap();
+    let output = lane.run(model, &[input], &[0]).unwrap()[0];
+    let sent = lane.read(output).unwrap();
+    lane.send().unwrap();
+    // It computes, or is about to: the last call is not even written.
+    let held = lane.read(input).unwrap();
+    let (sequence, next) = (sent.sequence(), held.sequence());
+    cut.shutdown(std::net::Shutdown::Both).unwrap();
+    match sent.wait() {
+        Err(CallError::Lost { sequence: lost, may_have_run: true, .. }) => assert_eq!(lost, sequence),
+        other => panic!("{other:?}"),
+    }
+    match held.wait() {
+        Err(CallError::Lost { sequence: lost, may_have_run: false, .. }) => assert_eq!(lost, next),
+        other => panic!("{other:?}"),
+    }
+    drop(lane);
+    assert!(session.lost().is_some());
+    assert!(matches!(session.flush(), Err(CallError::Lost { may_have_run: false, .. })));
+    drop(open);
+    device.join().unwrap().ok();
+}
+
+#[test]
+fn a_client_that_is_not_admitted_is_told_why() {
+    struct Nobody;
+    impl tidemill_device::proxy::Admission for Nobody {
+        fn admit(&mut self, hello: &tidemill_device::call::Hello) -> Result<Limits, String> {
+            Err(format!("nobody admits {}", hello.tenant))
+        }
+    }
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_owned();
+    let device = std::thread::spawn(move || {
+        let mut store = Store::open(&place.join("models"), 1 << 30).unwrap();
+        let carrier = Carrier::of_socket(theirs).unwrap();
+        serve(carrier, &emulated(Profile::default()), &mut Nobody, &mut store, &place.join("session"))
+    });
+    let refused = Session::open(Carrier::of_socket(ours).unwrap(), "tests", "lanes").unwrap_err();
+    assert!(
+        matches!(&refused, CallError::Refused(reason) if reason.contains("nobody admits tests")),
+        "{refused}"
+    );
+    assert!(device.join().unwrap().is_err());
+}
