@@ -28,8 +28,10 @@ pub(crate) use cluster::{
     note_plan_apply,
 };
 
+mod device;
 mod groups;
 
+pub(crate) use device::DeviceProxyArguments;
 pub(crate) use groups::{command, described_command};
 
 mod models;
@@ -127,6 +129,9 @@ pub(crate) enum Verb {
     /// Be the transport service of this machine for `net serve`, which starts this.
     #[command(hide = true)]
     NetProcess,
+    /// Be the device proxy of a model whose plan says `device: proxy`: the executor starts this.
+    #[command(hide = true)]
+    DeviceProxy(DeviceProxyArguments),
     /// Plan a workflow: variants, machines and routes at the least cost.
     Plan(PlanArguments),
     /// Explain a plan and the cost of other service levels.

@@ -17,6 +17,7 @@ mod cluster;
 mod deploy;
 #[cfg(feature = "cluster")]
 mod deployment;
+mod device;
 mod doctor;
 mod drawing;
 #[cfg(feature = "cluster")]
@@ -73,6 +74,7 @@ pub fn main() -> ! {
     }
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|told| leave(without_verb(&told)));
     tidemill_engine::quiet_engine_panics();
+    tidemill_remote::executor::install();
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
     let result = match arguments.verb {
@@ -96,6 +98,7 @@ pub fn main() -> ! {
         Verb::ProfileWorker => profile::worker(),
         Verb::WorkerProcess => run::processes::worker(),
         Verb::NetProcess => run::processes::net(),
+        Verb::DeviceProxy(arguments) => device::proxy(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments, &terminal),
         Verb::Completions(arguments) => manual::completions(&arguments),
         Verb::Man(arguments) => manual::manual(&arguments),

@@ -36,6 +36,7 @@ mod controllers;
 mod dashboards;
 mod deploying;
 mod deployment;
+mod devices;
 mod doctor;
 mod elastic;
 mod elsewhere;

@@ -72,6 +72,41 @@ pub struct Output {
     pub drops: Vec<(Reason, u64)>,
     /// Records that were emitted with a remark, by stable reason (`text_cut_off`).
     pub notes: Vec<(Reason, u64)>,
+    /// Where the time of the call went, if a device of another process computed.
+    pub device: Option<DeviceTimes>,
+}
+
+/// Where the time of a call went that a device of another process computed. The rest of the call's time is the client's: pre-processing,
+/// post-processing and copies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceTimes {
+    /// On the way, both directions together.
+    pub network: Duration,
+    /// In queues of the device: there, but not computing.
+    pub queue: Duration,
+    /// The device computed.
+    pub compute: Duration,
+    /// Times that somebody waited for the device: round trips.
+    pub round_trips: u64,
+    /// Bytes to the device.
+    pub sent: u64,
+    /// Bytes from the device.
+    pub received: u64,
+    /// Sessions that were lost on the way; their runs were repeated.
+    pub lost: u64,
+}
+
+impl DeviceTimes {
+    /// Adds those of another call.
+    pub fn add(&mut self, other: &Self) {
+        self.network += other.network;
+        self.queue += other.queue;
+        self.compute += other.compute;
+        self.round_trips += other.round_trips;
+        self.sent += other.sent;
+        self.received += other.received;
+        self.lost += other.lost;
+    }
 }
 
 impl Output {
@@ -111,18 +146,25 @@ pub struct OperatorError {
     pub message: String,
     /// The findings with places in files, where it has to do with files.
     pub findings: Diagnostics,
+    /// Whether the process or host that computed is gone: the batch may be computed again elsewhere.
+    pub lost: bool,
 }
 
 impl OperatorError {
     /// Creates an error with this text.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), findings: Diagnostics::new() }
+        Self { message: message.into(), findings: Diagnostics::new(), lost: false }
+    }
+
+    /// Creates the error of a process or host that is gone.
+    pub fn lost(message: impl Into<String>) -> Self {
+        Self { lost: true, ..Self::new(message) }
     }
 }
 
 impl From<Diagnostics> for OperatorError {
     fn from(findings: Diagnostics) -> Self {
-        Self { message: findings.render(false), findings }
+        Self { message: findings.render(false), findings, lost: false }
     }
 }
 

@@ -206,6 +206,15 @@ fn list(allowed: &[Located<BackendId>]) -> String {
 }
 
 impl ModelError {
+    /// Returns the reason if the process or host that computes is gone.
+    pub fn lost(&self) -> Option<&str> {
+        match self {
+            ModelError::Backend(BackendError::Lost { reason, .. })
+            | ModelError::Trial { cause: BackendError::Lost { reason, .. }, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
     /// Stable code.
     pub fn code(&self) -> &'static str {
         match self {

@@ -12,6 +12,7 @@ pub mod choice;
 mod decode_loop;
 pub mod error;
 pub mod exact;
+pub mod external;
 pub mod facts;
 pub mod frame;
 pub mod label_list;

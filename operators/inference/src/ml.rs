@@ -27,6 +27,7 @@ mod stateful;
 pub use self::columns::CellReader;
 use self::columns::{array, is_alike};
 use self::stateful::{StateOptions, StatefulMl, rules};
+use crate::backend::{Backend, BackendError};
 use crate::blueprint::{Blueprint, ReadColumn, Wanted};
 use crate::choice;
 use crate::error::ModelError;
@@ -109,20 +110,40 @@ impl MlKind {
         Ok(Box::new(self.loaded(spec)?))
     }
 
+    /// Loads a model as [`Self::instance`] does, with this backend, which may compute elsewhere. `why`: the reason for it.
+    ///
+    /// # Errors
+    /// An error in the data, the manifest, its file or the backend; one that [is lost](OperatorError::lost) where the backend is.
+    pub fn instance_on(
+        &self,
+        spec: &ModelSpec,
+        backend: &dyn Backend,
+        why: &str,
+    ) -> Result<Box<dyn Inference>, OperatorError> {
+        let blueprint = self.blueprint(&spec.manifest).map_err(ModelError::collect)?;
+        let model = Model::load(blueprint, backend).map_err(|error| match error.lost() {
+            Some(reason) => OperatorError::lost(reason),
+            None => error.into_diagnostics().into(),
+        })?;
+        let backend = ChosenBackend { name: backend.name().to_owned(), why: why.to_owned() };
+        Ok(Box::new(planned(spec, model, backend)?))
+    }
+
     fn loaded(&self, spec: &ModelSpec) -> Result<MlInstance, OperatorError> {
-        let layout = serde_json::from_value(spec.layout.clone())
-            .map_err(|error| OperatorError::new(format!("the model of `{}`: {error}", spec.operator)))?;
         let blueprint = self.blueprint(&spec.manifest).map_err(ModelError::collect)?;
         let loaded = choice::load(&blueprint, &spec.backend, &spec.libraries);
         let (model, choice) = loaded.map_err(ModelError::into_diagnostics)?;
-        let plan = Arc::new(Plan {
-            operator: operator_number(&spec.operator),
-            schema: record_schema(&spec.output),
-            layout,
-            backend: ChosenBackend { why: choice.why(), name: choice.backend },
-        });
-        Ok(MlInstance { rows: model.no_rows(), model, plan })
+        planned(spec, model, ChosenBackend { why: choice.why(), name: choice.backend })
     }
+}
+
+/// A loaded model of an operator.
+fn planned(spec: &ModelSpec, model: Model, backend: ChosenBackend) -> Result<MlInstance, OperatorError> {
+    let layout = serde_json::from_value(spec.layout.clone())
+        .map_err(|error| OperatorError::new(format!("the model of `{}`: {error}", spec.operator)))?;
+    let (operator, schema) = (operator_number(&spec.operator), record_schema(&spec.output));
+    let plan = Arc::new(Plan { operator, schema, layout, backend });
+    Ok(MlInstance { rows: model.no_rows(), model, plan })
 }
 
 /// Options of `ml`; the manifest says everything about the model.
@@ -458,6 +479,8 @@ impl Inference for MlInstance {
                         start += rows.len();
                     }
                 }
+                // No record is the reason.
+                Err(BackendError::Lost { reason, .. }) => return Err(OperatorError::lost(reason)),
                 _ => self.run_alone(parts, &usable, &prepared, output)?,
             }
         }
@@ -534,6 +557,7 @@ impl MlInstance {
                     let columns = self.columns(self.model.finish(raw))?;
                     output.push(self.result(part, &[row], columns.into_iter())?);
                 }
+                Err(BackendError::Lost { reason, .. }) => return Err(OperatorError::lost(reason)),
                 Err(error) => {
                     dead(part, row as usize, Rejected::new("model_failed", error.to_string()), output);
                 }

@@ -1,4 +1,14 @@
 //! Models that compute elsewhere: in a device proxy of this host or another one.
 //!
-//! - [`backends`]: the back ends of `tidemill-inference` as a device, for proxies.
-//! - [`client`]: a device as a back end, for executors.
+//! - [`backends`]: the back ends of this program as a device, for proxies.
+//! - [`client`]: a device as a back end, whose models load and run in a proxy.
+//! - [`executor`]: the executors of stages whose plan names a device.
+//! - [`reach`]: how a device is reached: a process that starts here, or an address. [`own_proxy`]: the program of such a process.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking"))]
+
+pub mod backends;
+pub mod client;
+pub mod executor;
+pub mod own_proxy;
+pub mod reach;
+pub mod tensors;

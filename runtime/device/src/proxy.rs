@@ -256,7 +256,10 @@ impl Proxy<'_> {
                 let loadable = loadable
                     .map_err(|error| DeviceError::Load { model: artifact.name, reason: error.to_string() })?;
                 self.room(loadable.artifact.files.iter().map(|file| file.bytes).sum())?;
-                self.device.load(ModelId(first), &loadable)?;
+                let loaded = self.device.load(ModelId(first), &loadable);
+                // What it has open stays; nothing is left behind if this process is killed.
+                let _ = std::fs::remove_dir_all(&folder);
+                loaded?;
                 self.held()?;
             }
             Op::Create => {

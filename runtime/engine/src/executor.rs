@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidemill_operators::api::{Concurrency, OperatorError, Output};
 
+pub use cpu::start_local;
 pub use factory::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, PreparedModel, UnknownDevice, factory_of, register,
 };

@@ -61,7 +61,7 @@ pub use emulation::{
 pub use executor::{
     CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, LocalModel,
     ModelExecutor, Notifier, PreparedModel, Span as CallSpan, UnknownDevice, factory_of,
-    register as register_executors,
+    register as register_executors, start_local,
 };
 pub use failure::{OnPanic, RunError};
 pub use feeds::FeedTable;

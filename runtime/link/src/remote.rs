@@ -116,6 +116,11 @@ pub enum Purpose {
         /// Name of the greeting host.
         host: String,
     },
+    /// A session with a device.
+    Device {
+        /// Name of the greeting side, for messages.
+        client: String,
+    },
 }
 
 /// The first words of either side.
@@ -140,7 +145,8 @@ impl Greeting {
         }
         match (&self.purpose, &other.purpose) {
             (Purpose::Control { .. }, Purpose::Control { .. })
-            | (Purpose::Calls { .. }, Purpose::Calls { .. }) => None,
+            | (Purpose::Calls { .. }, Purpose::Calls { .. })
+            | (Purpose::Device { .. }, Purpose::Device { .. }) => None,
             (
                 Purpose::Channel { channel, role, schema, .. },
                 Purpose::Channel { channel: their_channel, role: their_role, schema: their_schema, .. },

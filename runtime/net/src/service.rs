@@ -249,6 +249,7 @@ fn local(post: Arc<dyn Fn(Event) + Send + Sync>, talks: Talks) -> impl Fn(Incomi
         match incoming.greeting.purpose {
             Purpose::Channel { .. } => post(Event::Incoming(Box::new(incoming), Some(user))),
             Purpose::Calls { .. } => incoming.refuse("programs of this host call by the other socket"),
+            Purpose::Device { .. } => incoming.refuse("this is no device"),
             Purpose::Control { .. } => {
                 let own =
                     Greeting { purpose: Purpose::Control { host: NAME.into() }, ..incoming.greeting.clone() };

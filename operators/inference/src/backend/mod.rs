@@ -121,6 +121,16 @@ pub enum BackendError {
         /// Whether the number of rows depends on the model's findings instead of the records.
         changes: bool,
     },
+    /// The process or host that computed is gone; whether it computed is not known.
+    #[error("the backend {backend} lost {model}: {reason}")]
+    Lost {
+        /// Name of the backend.
+        backend: &'static str,
+        /// The model.
+        model: String,
+        /// The reason.
+        reason: String,
+    },
     /// A run failed.
     #[error("the backend {backend} failed to run {model}: {reason}")]
     Run {

@@ -32,17 +32,30 @@ impl ExecutorFactory for LocalExecutors {
     }
 
     fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
-        let ExecutorRequest { spec: _, operator, make, clock, processor, gate } = request;
-        let model = LocalModel::load(make)?;
-        let (make, clock, processor) = (Arc::clone(make), Arc::clone(clock), Arc::clone(processor));
-        let executor = LocalExecutor::start(operator, model, make, clock, processor, gate.clone())
-            .map_err(|error| OperatorError::new(format!("no thread for a model: {error}")))?;
-        Ok(Arc::new(executor))
+        start_local(request, &request.make, CPU)
     }
 
     fn may_be_lost(&self) -> bool {
         false
     }
+}
+
+/// Starts an executor with threads of this process, whose models `make` loads, for reports on the device `device`. A model whose
+/// computation is elsewhere waits for it on such a thread: with several copies, several batches are on their way.
+///
+/// # Errors
+/// The model cannot be loaded; the text or the findings have a fix.
+pub fn start_local(
+    request: &ExecutorRequest,
+    make: &MakeInstance,
+    device: &str,
+) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
+    let ExecutorRequest { spec: _, operator, make: _, clock, processor, gate } = request;
+    let model = LocalModel::load(make)?;
+    let (make, clock, processor) = (Arc::clone(make), Arc::clone(clock), Arc::clone(processor));
+    let executor = LocalExecutor::start((operator, device), model, make, clock, processor, gate.clone())
+        .map_err(|error| OperatorError::new(format!("no thread for a model: {error}")))?;
+    Ok(Arc::new(executor))
 }
 
 /// Engine time spent computing.
@@ -57,6 +70,7 @@ struct Busy {
 
 struct Shared {
     name: String,
+    device: String,
     clock: Arc<dyn Clock>,
     processor: Arc<ProcessorTime>,
     /// Delays calls, if the worker is emulated.
@@ -88,7 +102,7 @@ impl LocalExecutor {
     /// # Errors
     /// When the system has no thread left.
     fn start(
-        name: &str,
+        (name, device): (&str, &str),
         model: LocalModel,
         make: MakeInstance,
         clock: Arc<dyn Clock>,
@@ -101,6 +115,7 @@ impl LocalExecutor {
         let copies = concurrency.map_or(1, |own| own.copies.max(1));
         let shared = Arc::new(Shared {
             name: name.to_owned(),
+            device: device.to_owned(),
             clock,
             processor,
             gate,
@@ -229,7 +244,7 @@ impl ModelExecutor for LocalExecutor {
     }
 
     fn device(&self) -> &str {
-        CPU
+        &self.shared.device
     }
 
     fn bytes_in_flight(&self) -> usize {
@@ -282,7 +297,7 @@ mod tests {
 
     fn start(first: Box<dyn Inference>, make: MakeInstance, clock: Arc<dyn Clock>) -> LocalExecutor {
         let first = LocalModel::of(first, &make);
-        LocalExecutor::start("m", first, make, clock, Arc::default(), None).expect("a thread")
+        LocalExecutor::start(("m", CPU), first, make, clock, Arc::default(), None).expect("a thread")
     }
 
     fn job(id: u64) -> Job {

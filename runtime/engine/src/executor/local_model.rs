@@ -45,6 +45,7 @@ impl LocalModel {
             // A model that cannot be made is no fault of the records.
             None => match catch_unwind(AssertUnwindSafe(|| made(&self.make))) {
                 Ok(Ok(instance)) => instance,
+                Ok(Err(error)) if error.lost => return (JobResult::Lost(error.message), none),
                 Ok(Err(error)) => return (JobResult::Failed(error), none),
                 Err(payload) => {
                     let text = panic_text(payload.as_ref());
@@ -59,10 +60,11 @@ impl LocalModel {
             instance.infer_parts(parts, &mut output)?;
             let elsewhere = instance.processor_time_elsewhere().saturating_sub(before);
             self.instance = Some(instance);
-            Ok((output, elsewhere))
+            Ok::<_, OperatorError>((output, elsewhere))
         };
         match catch_unwind(AssertUnwindSafe(infer)) {
             Ok(Ok((output, elsewhere))) => (JobResult::Done(output), elsewhere),
+            Ok(Err(error)) if error.lost => (JobResult::Lost(error.message), none),
             Ok(Err(error)) => (JobResult::Failed(error), none),
             Err(payload) => (JobResult::Panicked(panic_text(payload.as_ref())), none),
         }

@@ -1,0 +1,326 @@
+//! Executors of stages whose plan names a device: `proxy`, `device:ADDRESS`.
+//!
+//! The rows are prepared and finished here; tensors go to the device and back. Runs are pure, so a batch whose device is lost
+//! is computed again by a new session, and a device that cannot be reached is replaced by the back ends of this process. A batch
+//! that loses two sessions is given back to the engine as lost: it may be the reason.
+use crate::client::DeviceBackend;
+use crate::reach::{Own, Place, Reached};
+use arrow_array::RecordBatch;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidemill_device::session::Session;
+use tidemill_engine::{
+    ExecutorFactory, ExecutorRequest, ExecutorSpec, ModelExecutor, PreparedModel, start_local,
+};
+use tidemill_inference::MlKind;
+use tidemill_operators::api::{
+    Concurrency, DeviceTimes, Inference, Instance, MakeInstance, OperatorError, Output,
+};
+use tidemill_operators::model::{ChosenBackend, ModelSpec};
+use tidemill_spec::manifest::Manifest;
+
+/// How often a device that cannot be reached is tried, while this process computes instead.
+const AGAIN: i64 = 10_000_000_000;
+
+/// Registers the executors of this crate; once, before the program reads plans.
+pub fn install() {
+    tidemill_engine::register_executors(Arc::new(Devices("proxy")));
+    tidemill_engine::register_executors(Arc::new(Devices("device")));
+}
+
+/// The executors of one scheme.
+struct Devices(&'static str);
+
+impl ExecutorFactory for Devices {
+    fn scheme(&self) -> &str {
+        self.0
+    }
+
+    fn prepare(&self, spec: &ExecutorSpec, _make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
+        // Loaded and tried once, so that a wrong model or device is found before the run begins.
+        let instance = Device::of(spec)?.connected()?.instance()?;
+        Ok(PreparedModel { backend: instance.backend(), instance: None })
+    }
+
+    fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
+        let device = Arc::new(Device::of(&request.spec)?);
+        let clock = Arc::clone(&request.clock);
+        let elsewhere = Arc::new(Elsewhere {
+            place: Mutex::new(Current::Unknown),
+            now: Box::new(move || clock.now()),
+            device,
+        });
+        // The first one finds the device, so that the start fails where it cannot be reached.
+        elsewhere.current(None)?;
+        let make: MakeInstance = Arc::new(move || {
+            let (number, inner) = elsewhere.current(None)?;
+            let shared = Arc::clone(&elsewhere);
+            Ok(Instance::Inference(Box::new(Remote { shared, number, inner })))
+        });
+        start_local(request, &make, &request.spec.device)
+    }
+}
+
+/// A device, and the model that it is to compute.
+struct Device {
+    name: String,
+    place: Place,
+    spec: ModelSpec,
+    models: MlKind,
+    client: String,
+}
+
+fn text(error: impl std::fmt::Display) -> OperatorError {
+    OperatorError::new(error.to_string())
+}
+
+impl Device {
+    fn of(spec: &ExecutorSpec) -> Result<Self, OperatorError> {
+        let model = spec.model.clone().ok_or_else(|| {
+            let device = &spec.device;
+            OperatorError::new(format!(
+                "the model of stage '{}' belongs to this program, so it cannot compute on {device}",
+                spec.stage
+            ))
+        })?;
+        Ok(Self {
+            name: spec.device.clone(),
+            place: spec.device.parse().map_err(text)?,
+            client: spec.stage.clone(),
+            spec: model,
+            models: MlKind::default(),
+        })
+    }
+
+    /// Opens a session and chooses the back end.
+    fn connected(&self) -> Result<Connected, OperatorError> {
+        let reached = self.place.reach(&self.spec.libraries, "default", &self.client);
+        let lost = |error: &dyn std::fmt::Display| OperatorError::lost(format!("{}: {error}", self.name));
+        let Reached { session, own } = reached.map_err(|error| lost(&error))?;
+        let session = Arc::new(session);
+        let blueprint = self
+            .models
+            .blueprint(&self.spec.manifest)
+            .map_err(tidemill_inference::error::ModelError::collect)?;
+        let backend = chosen(&blueprint.manifest, &self.spec.backend, &session)
+            .map_err(|reason| OperatorError::new(format!("{}: {reason}", self.name)))?;
+        let times = Arc::default();
+        let backend = DeviceBackend::new(Arc::clone(&session), &backend, Arc::clone(&times));
+        Ok(Connected {
+            spec: self.spec.clone(),
+            models: self.models.clone(),
+            why: format!("on {}", self.name),
+            backend,
+            session,
+            times,
+            _own: own,
+        })
+    }
+}
+
+/// The back end of the device that the stage asks for, or the device's first one that the manifest allows.
+fn chosen(manifest: &Manifest, asked: &str, session: &Session) -> Result<String, String> {
+    let has: Vec<&str> = session.snapshot().backends.iter().map(|(name, _)| name.as_str()).collect();
+    let allowed = |name: &&str| manifest.backends.iter().any(|allowed| allowed.0 == **name);
+    let found = match asked {
+        "auto" => has.iter().find(|name| allowed(name)),
+        asked => has.iter().find(|name| **name == asked),
+    };
+    found.map(|name| (*name).to_owned()).ok_or_else(|| {
+        let wanted = match asked {
+            "auto" => manifest.backends.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "),
+            asked => asked.to_owned(),
+        };
+        format!("the model needs the back end {wanted}, the device has {}", has.join(", "))
+    })
+}
+
+/// A session with a device, for all copies of a model.
+struct Connected {
+    spec: ModelSpec,
+    models: MlKind,
+    why: String,
+    backend: DeviceBackend,
+    session: Arc<Session>,
+    times: Arc<Mutex<DeviceTimes>>,
+    _own: Option<Own>,
+}
+
+impl Connected {
+    fn instance(&self) -> Result<Box<dyn Inference>, OperatorError> {
+        self.models.instance_on(&self.spec, &self.backend, &self.why)
+    }
+}
+
+/// Where a model computes now.
+enum Current {
+    /// Nothing was tried yet.
+    Unknown,
+    /// By the session of this number.
+    There(u64, Arc<Connected>),
+    /// By this process since this time; the number of the last session.
+    Here(u64, i64),
+}
+
+/// A model of several copies, which find a new device together.
+struct Elsewhere {
+    device: Arc<Device>,
+    place: Mutex<Current>,
+    now: Box<dyn Fn() -> i64 + Send + Sync>,
+}
+
+/// What a copy computes with.
+enum Inner {
+    There(Arc<Connected>, Box<dyn Inference>),
+    Here(Box<dyn Inference>),
+}
+
+impl Elsewhere {
+    fn place(&self) -> MutexGuard<'_, Current> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An instance on the present device, with its number. `failed`: the session of this number is lost.
+    fn current(&self, failed: Option<u64>) -> Result<(u64, Inner), OperatorError> {
+        let mut place = self.place();
+        let (number, is_first) = match &*place {
+            Current::There(number, connected)
+                if failed != Some(*number) && connected.session.lost().is_none() =>
+            {
+                let connected = Arc::clone(connected);
+                let number = *number;
+                drop(place);
+                let instance = connected.instance()?;
+                return Ok((number, Inner::There(connected, instance)));
+            }
+            Current::Here(number, since) if (self.now)() - since < AGAIN => {
+                let number = *number;
+                drop(place);
+                return Ok((number, Inner::Here(self.here()?)));
+            }
+            Current::There(number, _) | Current::Here(number, _) => (*number, false),
+            Current::Unknown => (0, true),
+        };
+        let was_here = matches!(&*place, Current::Here(..));
+        match self.device.connected() {
+            Ok(connected) => {
+                let connected = Arc::new(connected);
+                if was_here {
+                    tracing::warn!(
+                        device = self.device.name,
+                        model = self.device.spec.variant,
+                        "the device computes again"
+                    );
+                }
+                *place = Current::There(number + 1, Arc::clone(&connected));
+                drop(place);
+                let instance = connected.instance()?;
+                Ok((number + 1, Inner::There(connected, instance)))
+            }
+            // A proxy of our own can always be started; a run begins with the devices of its plan.
+            Err(error) if is_first || !error.lost || matches!(self.device.place, Place::Own { .. }) => {
+                Err(error)
+            }
+            Err(error) => {
+                if !was_here {
+                    tracing::warn!(
+                        model = self.device.spec.variant,
+                        "{error}: this process computes instead until it answers"
+                    );
+                }
+                *place = Current::Here(number, (self.now)());
+                drop(place);
+                Ok((number, Inner::Here(self.here()?)))
+            }
+        }
+    }
+
+    fn here(&self) -> Result<Box<dyn Inference>, OperatorError> {
+        self.device.models.instance(&self.device.spec)
+    }
+
+    /// Whether this process computes although the device could be tried again.
+    fn may_return(&self) -> bool {
+        matches!(&*self.place(), Current::Here(_, since) if (self.now)() - since >= AGAIN)
+    }
+}
+
+/// One copy.
+struct Remote {
+    shared: Arc<Elsewhere>,
+    /// Number of the session.
+    number: u64,
+    inner: Inner,
+}
+
+impl Remote {
+    fn model(&mut self) -> &mut dyn Inference {
+        match &mut self.inner {
+            Inner::There(_, model) | Inner::Here(model) => model.as_mut(),
+        }
+    }
+
+    /// One attempt. The error is lost if the device is, whatever the model made of it.
+    fn attempt(&mut self, parts: &[RecordBatch]) -> Result<Output, OperatorError> {
+        let mut output = Output::default();
+        let result = self.model().infer_parts(parts, &mut output);
+        if let Inner::There(connected, _) = &self.inner {
+            if let Some(reason) = connected.session.lost() {
+                return Err(OperatorError::lost(format!("{}: {reason}", self.shared.device.name)));
+            }
+            let times = std::mem::take(&mut *connected.times.lock().unwrap_or_else(PoisonError::into_inner));
+            output.device = Some(times);
+        }
+        result.map(|()| output)
+    }
+}
+
+impl Inference for Remote {
+    fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        self.infer_parts(std::slice::from_ref(batch), output)
+    }
+
+    fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
+        let mut lost = 0;
+        if matches!(self.inner, Inner::Here(_)) && self.shared.may_return() {
+            (self.number, self.inner) = self.shared.current(None)?;
+        }
+        loop {
+            match self.attempt(parts) {
+                Ok(done) => {
+                    *output = done;
+                    if lost > 0 {
+                        output.device.get_or_insert_default().lost += lost;
+                    }
+                    return Ok(());
+                }
+                Err(error) if error.lost && lost == 0 => {
+                    lost += 1;
+                    tracing::warn!(
+                        model = self.shared.device.spec.variant,
+                        "{error}: the batch is computed again"
+                    );
+                    (self.number, self.inner) = self.shared.current(Some(self.number))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn processor_time_elsewhere(&self) -> Duration {
+        match &self.inner {
+            Inner::There(..) => Duration::ZERO,
+            Inner::Here(model) => model.processor_time_elsewhere(),
+        }
+    }
+
+    fn backend(&self) -> Option<ChosenBackend> {
+        match &self.inner {
+            Inner::There(_, model) | Inner::Here(model) => model.backend(),
+        }
+    }
+
+    fn concurrency(&self) -> Option<Concurrency> {
+        None
+    }
+}

@@ -1,0 +1,174 @@
+//! How a device is reached: by a proxy that this process starts, or at an address.
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tidemill_device::carrier::Carrier;
+use tidemill_device::session::{CallError, Session};
+use tidemill_link::remote::{Address, Greeting, Purpose, Security, dial};
+
+/// How long a device may take to accept a connection.
+const DIALLING: Duration = Duration::from_secs(5);
+
+/// A device as plans name it.
+///
+/// ```
+/// use tidemill_remote::reach::Place;
+/// assert_eq!("proxy:rten".parse(), Ok(Place::Own { backend: Some("rten".into()) }));
+/// assert!("device:tcp://hub:7400".parse::<Place>().is_ok());
+/// assert!("device:".parse::<Place>().is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `proxy` or `proxy:BACKEND`: a process that the executor starts on its own host.
+    Own {
+        /// The only back end that it has; none: all of the host.
+        backend: Option<String>,
+    },
+    /// `device:ADDRESS`: where `tidemill device serve` listens.
+    At(Address),
+}
+
+/// A device that cannot be reached by its name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReachError {
+    /// The name is none.
+    #[error(
+        "'{device}' names no device: {reason}; write `proxy`, `proxy:BACKEND`, `device:tcp://HOST:PORT` or `device:unix:///PATH`"
+    )]
+    Name {
+        /// The name.
+        device: String,
+        /// The reason.
+        reason: String,
+    },
+    /// No process can be started.
+    #[error("no proxy can be started: {0}")]
+    Start(String),
+    /// Nothing answers, or it refuses.
+    #[error("{place}: {reason}")]
+    Unreachable {
+        /// The device.
+        place: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The session could not be opened.
+    #[error(transparent)]
+    Session(#[from] CallError),
+}
+
+impl std::str::FromStr for Place {
+    type Err = ReachError;
+
+    fn from_str(device: &str) -> Result<Self, ReachError> {
+        let (scheme, rest) =
+            device.split_once(':').map_or((device, None), |(scheme, rest)| (scheme, Some(rest)));
+        let wrong = |reason: String| ReachError::Name { device: device.to_owned(), reason };
+        match (scheme, rest) {
+            ("proxy", None) => Ok(Self::Own { backend: None }),
+            ("proxy", Some(backend)) if !backend.is_empty() => {
+                Ok(Self::Own { backend: Some(backend.to_owned()) })
+            }
+            ("device", Some(address)) => {
+                let address: Address = address.parse().map_err(|error| wrong(format!("{error}")))?;
+                address.transport().map_err(|error| wrong(error.to_string()))?;
+                Ok(Self::At(address))
+            }
+            _ => Err(wrong("it has no address".to_owned())),
+        }
+    }
+}
+
+/// The program that is started as a proxy, with its arguments before those of the proxy.
+static PROXY_PROGRAM: OnceLock<(PathBuf, Vec<OsString>)> = OnceLock::new();
+
+/// Sets the program that is started as a proxy: it serves the session on its standard input, see
+/// [`serve_standard_input`](crate::own_proxy::serve_standard_input). Default: this program, with `device-proxy`.
+pub fn set_proxy_program(program: PathBuf, arguments: Vec<OsString>) {
+    // Whoever was first decides.
+    let _ = PROXY_PROGRAM.set((program, arguments));
+}
+
+/// A session, and the process behind it if it is ours. The session ends first.
+pub struct Reached {
+    /// The session.
+    pub session: Session,
+    /// The proxy.
+    pub own: Option<Own>,
+}
+
+/// A proxy of this process. Dropping it ends the proxy.
+pub struct Own(Child);
+
+impl Own {
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Place {
+    /// Opens a session. `libraries`: from where a proxy that starts here looks for the libraries of back ends. `client`: a name
+    /// for lists of sessions.
+    ///
+    /// # Errors
+    /// [`ReachError`].
+    pub fn reach(&self, libraries: &Path, tenant: &str, client: &str) -> Result<Reached, ReachError> {
+        match self {
+            Self::Own { backend } => own(backend.as_deref(), libraries, tenant, client),
+            Self::At(address) => {
+                let unreachable =
+                    |reason: String| ReachError::Unreachable { place: address.to_string(), reason };
+                let greeting = Greeting {
+                    run: 0,
+                    plan_version: 0,
+                    purpose: Purpose::Device { client: client.to_owned() },
+                };
+                let connection = dial(address, &Security::none(), &greeting, DIALLING);
+                let connection = connection.map_err(|error| unreachable(error.to_string()))?;
+                let carrier = Carrier::of_stream(connection.into_bytes());
+                Ok(Reached { session: Session::open(carrier, tenant, client)?, own: None })
+            }
+        }
+    }
+}
+
+fn own(backend: Option<&str>, libraries: &Path, tenant: &str, client: &str) -> Result<Reached, ReachError> {
+    let start = |error: std::io::Error| ReachError::Start(error.to_string());
+    let (ours, theirs) = UnixStream::pair().map_err(start)?;
+    let mut command = match PROXY_PROGRAM.get() {
+        Some((program, arguments)) => {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+        None => {
+            let mut command = Command::new(std::env::current_exe().map_err(start)?);
+            command.arg("device-proxy");
+            command
+        }
+    };
+    command.arg("--libraries").arg(libraries);
+    if let Some(backend) = backend {
+        command.args(["--backend", backend]);
+    }
+    let child =
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).spawn().map_err(start)?;
+    // The command holds the other end of the socket: without it, the end of the process ends the session.
+    drop(command);
+    let own = Own(child);
+    let session = Session::open(Carrier::of_socket(ours).map_err(start)?, tenant, client)?;
+    Ok(Reached { session, own: Some(own) })
+}
