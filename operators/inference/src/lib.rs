@@ -35,7 +35,7 @@ mod zip_map;
 
 pub use blueprint::load_manifest;
 pub use facts::{ModelFacts, inspect};
-pub use ml::{CellReader, MlKind};
+pub use ml::{CellReader, MlKind, Rows, files_of};
 pub use verify::verify;
 
 /// The page of the book about backends; its code is a documentation test.

@@ -22,10 +22,12 @@
 //! stay. An unusable
 //! record becomes a dead letter (`image_truncated`, `audio_empty`, ...); the others of its batch are processed.
 mod columns;
+mod rows;
 mod stateful;
 
 pub use self::columns::CellReader;
 use self::columns::{array, is_alike};
+pub use self::rows::{Rows, files_of};
 use self::stateful::{StateOptions, StatefulMl, rules};
 use crate::backend::{Backend, BackendError};
 use crate::blueprint::{Blueprint, ReadColumn, Wanted};

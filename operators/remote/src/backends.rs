@@ -1,5 +1,7 @@
 //! The back ends of this program as a device, for a proxy.
+use crate::rows;
 use crate::tensors::{to_tensor, to_value};
+use arrow_schema::SchemaRef;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +10,10 @@ use tidemill_device::device::{
     Device, DeviceError, Limits, Loadable, ModelId, Opener, Run, Snapshot, TensorId,
 };
 use tidemill_device::value::{Element, Value};
+use tidemill_inference::MlKind;
 use tidemill_inference::backend::{self, Backend, BackendError, Session};
-use tidemill_inference::tensor::Tensor;
+use tidemill_inference::tensor::{Tensor, TensorData};
+use tidemill_operators::api::Inference;
 
 /// The processors of a machine as a device, with the back ends that the machine has.
 ///
@@ -66,7 +70,8 @@ impl Opener for Backends {
     fn open(&self, _limits: &Limits) -> Result<Box<dyn Device>, DeviceError> {
         Ok(Box::new(Processors {
             backends: self.all.clone(),
-            models: HashMap::new(),
+            models: MlKind::default(),
+            loaded: HashMap::new(),
             tensors: HashMap::new(),
             held: 0,
         }))
@@ -75,15 +80,44 @@ impl Opener for Backends {
 
 struct Loaded {
     name: String,
-    session: Box<dyn Session>,
+    model: Model,
     inputs: usize,
     outputs: usize,
     bytes: u64,
 }
 
+enum Model {
+    /// Its tensors are prepared by the client.
+    Tensors(Box<dyn Session>),
+    /// Its rows are prepared and finished here.
+    Rows(Box<dyn Inference>, SchemaRef),
+}
+
+impl Model {
+    fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, String> {
+        match self {
+            Self::Tensors(session) => session.run(inputs, outputs).map_err(|error| match error {
+                BackendError::Run { reason, .. } => reason,
+                other => other.to_string(),
+            }),
+            Self::Rows(model, schema) => {
+                let [rows] = inputs else { return Err("rows are one tensor".to_owned()) };
+                let TensorData::Uint8(rows) = rows.data() else { return Err("rows are bytes".to_owned()) };
+                let answers = rows::answer(model.as_mut(), schema, rows).map_err(|error| error.message)?;
+                let tensor =
+                    |bytes: &Vec<u8>| Tensor::new(vec![bytes.len()], TensorData::Uint8(bytes.clone()));
+                let wanted = outputs.iter().map(|output| tensor(&answers[*output]));
+                wanted.collect::<Result<_, _>>().map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
 struct Processors {
     backends: Vec<Arc<dyn Backend>>,
-    models: HashMap<ModelId, Loaded>,
+    /// Manifests and files of models whose rows are prepared here.
+    models: MlKind,
+    loaded: HashMap<ModelId, Loaded>,
     tensors: HashMap<TensorId, Tensor>,
     /// Bytes of tensors.
     held: u64,
@@ -129,10 +163,23 @@ impl Device for Processors {
     fn load(&mut self, model: ModelId, loadable: &Loadable) -> Result<(), DeviceError> {
         let artifact = &loadable.artifact;
         let failed = |reason: String| DeviceError::Load { model: artifact.name.clone(), reason };
-        if self.models.contains_key(&model) {
+        if self.loaded.contains_key(&model) {
             return Err(DeviceError::Taken(model.0));
         }
         let backend = Arc::clone(self.backend(&artifact.backend).map_err(failed)?);
+        let bytes = artifact.files.iter().map(|file| file.bytes).sum();
+        let (inputs, outputs) = (artifact.inputs.len(), artifact.outputs.len());
+        if let Some(spec) = rows::spec_of(artifact, &loadable.path)? {
+            if (inputs, outputs) != (1, 2) {
+                return Err(failed("rows are one tensor".into()));
+            }
+            let instance = self.models.instance_on(&spec, backend.as_ref(), "by the client");
+            let instance = instance.map_err(|error| failed(error.message))?;
+            let loaded = Model::Rows(instance, rows::schema_of(&spec));
+            let loaded = Loaded { name: artifact.name.clone(), model: loaded, inputs, outputs, bytes };
+            self.loaded.insert(model, loaded);
+            return Ok(());
+        }
         let registered = backend::registered().find(|registered| registered.name == backend.name());
         let inspect = registered
             .map(|registered| registered.inspect)
@@ -145,19 +192,14 @@ impl Device for Processors {
             return Err(failed("its inputs or outputs are other ones than the client's".into()));
         }
         let session = backend.load(&facts).map_err(|error| failed(error.to_string()))?;
-        let loaded = Loaded {
-            name: artifact.name.clone(),
-            session,
-            inputs: artifact.inputs.len(),
-            outputs: artifact.outputs.len(),
-            bytes: artifact.files.iter().map(|file| file.bytes).sum(),
-        };
-        self.models.insert(model, loaded);
+        let loaded =
+            Loaded { name: artifact.name.clone(), model: Model::Tensors(session), inputs, outputs, bytes };
+        self.loaded.insert(model, loaded);
         Ok(())
     }
 
     fn run(&mut self, run: &Run) -> Result<Duration, DeviceError> {
-        let loaded = self.models.get_mut(&run.model).ok_or(DeviceError::NoModel(run.model.0))?;
+        let loaded = self.loaded.get_mut(&run.model).ok_or(DeviceError::NoModel(run.model.0))?;
         let failed = |reason: String| DeviceError::Run { model: loaded.name.clone(), reason };
         let positions: Vec<usize> = run.outputs.iter().map(|(position, _)| *position as usize).collect();
         if run.inputs.len() != loaded.inputs || positions.iter().any(|position| *position >= loaded.outputs) {
@@ -180,12 +222,8 @@ impl Device for Processors {
             }
         }
         let began = now();
-        let result = loaded.session.run(&inputs, &positions);
+        let result = loaded.model.run(&inputs, &positions).map_err(failed);
         let computed = began.elapsed();
-        let result = result.map_err(|error| match error {
-            BackendError::Run { reason, .. } => failed(reason),
-            other => failed(other.to_string()),
-        });
         self.tensors.extend(run.inputs.iter().copied().zip(inputs));
         for ((_, id), tensor) in run.outputs.iter().zip(result?) {
             self.keep(*id, tensor);
@@ -209,11 +247,11 @@ impl Device for Processors {
     }
 
     fn unload(&mut self, model: ModelId) {
-        self.models.remove(&model);
+        self.loaded.remove(&model);
     }
 
     fn memory(&self) -> u64 {
-        self.held + self.models.values().map(|model| model.bytes).sum::<u64>()
+        self.held + self.loaded.values().map(|model| model.bytes).sum::<u64>()
     }
 }
 

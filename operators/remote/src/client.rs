@@ -11,7 +11,7 @@ use tidemill_inference::backend::{Backend, BackendError, Feedback, Session};
 use tidemill_inference::external;
 use tidemill_inference::facts::ModelFacts;
 use tidemill_inference::tensor::Tensor;
-use tidemill_operators::api::DeviceTimes;
+use tidemill_operators::api::{DeviceTimes, OperatorError};
 
 /// A back end that computes by a session with a device. Clones share the session and its models.
 #[derive(Clone)]
@@ -44,6 +44,15 @@ impl DeviceBackend {
             }
             other => BackendError::Run { backend, model, reason: other.to_string() },
         }
+    }
+}
+
+/// The error of a call, for the engine: a lost one may be repeated elsewhere.
+pub(crate) fn kept_error(device: &str, error: CallError) -> OperatorError {
+    match error {
+        CallError::Lost { .. } | CallError::Refused(_) => OperatorError::lost(format!("{device}: {error}")),
+        CallError::Failed(failure) => OperatorError::new(format!("{device}: {}", failure.error)),
+        other => OperatorError::new(format!("{device}: {other}")),
     }
 }
 

@@ -5,6 +5,7 @@
 //! that loses two sessions is given back to the engine as lost: it may be the reason.
 use crate::client::DeviceBackend;
 use crate::reach::{Own, Place, Reached};
+use crate::rows::RemoteRows;
 use arrow_array::RecordBatch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tidemill_engine::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, ModelExecutor, PreparedModel, start_local,
 };
 use tidemill_inference::MlKind;
+use tidemill_inference::backend::Backend;
 use tidemill_operators::api::{
     Concurrency, DeviceTimes, Inference, Instance, MakeInstance, OperatorError, Output,
 };
@@ -38,7 +40,7 @@ impl ExecutorFactory for Devices {
 
     fn prepare(&self, spec: &ExecutorSpec, _make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
         // Loaded and tried once, so that a wrong model or device is found before the run begins.
-        let instance = Device::of(spec)?.connected()?.instance()?;
+        let instance = Arc::new(Device::of(spec)?).connected()?.instance()?;
         Ok(PreparedModel { backend: instance.backend(), instance: None })
     }
 
@@ -68,6 +70,8 @@ struct Device {
     spec: ModelSpec,
     models: MlKind,
     client: String,
+    /// Whether rows go there as they are, to be prepared and finished at the device.
+    sends_rows: bool,
 }
 
 fn text(error: impl std::fmt::Display) -> OperatorError {
@@ -85,15 +89,19 @@ impl Device {
         })?;
         Ok(Self {
             name: spec.device.clone(),
-            place: spec.device.parse().map_err(text)?,
+            place: match &spec.address {
+                Some(address) => Place::at(address).map_err(text)?,
+                None => spec.device.parse().map_err(text)?,
+            },
             client: spec.stage.clone(),
             spec: model,
             models: MlKind::default(),
+            sends_rows: spec.sends_rows,
         })
     }
 
     /// Opens a session and chooses the back end.
-    fn connected(&self) -> Result<Connected, OperatorError> {
+    fn connected(self: &Arc<Self>) -> Result<Connected, OperatorError> {
         let reached = self.place.reach(&self.spec.libraries, "default", &self.client);
         let lost = |error: &dyn std::fmt::Display| OperatorError::lost(format!("{}: {error}", self.name));
         let Reached { session, own } = reached.map_err(|error| lost(&error))?;
@@ -106,15 +114,7 @@ impl Device {
             .map_err(|reason| OperatorError::new(format!("{}: {reason}", self.name)))?;
         let times = Arc::default();
         let backend = DeviceBackend::new(Arc::clone(&session), &backend, Arc::clone(&times));
-        Ok(Connected {
-            spec: self.spec.clone(),
-            models: self.models.clone(),
-            why: format!("on {}", self.name),
-            backend,
-            session,
-            times,
-            _own: own,
-        })
+        Ok(Connected { device: Arc::clone(self), backend, session, times, _own: own })
     }
 }
 
@@ -137,9 +137,7 @@ fn chosen(manifest: &Manifest, asked: &str, session: &Session) -> Result<String,
 
 /// A session with a device, for all copies of a model.
 struct Connected {
-    spec: ModelSpec,
-    models: MlKind,
-    why: String,
+    device: Arc<Device>,
     backend: DeviceBackend,
     session: Arc<Session>,
     times: Arc<Mutex<DeviceTimes>>,
@@ -148,7 +146,14 @@ struct Connected {
 
 impl Connected {
     fn instance(&self) -> Result<Box<dyn Inference>, OperatorError> {
-        self.models.instance_on(&self.spec, &self.backend, &self.why)
+        let Device { name, spec, models, sends_rows, .. } = &*self.device;
+        let why = format!("on {name}");
+        if !sends_rows {
+            return models.instance_on(spec, &self.backend, &why);
+        }
+        let (session, times) = (Arc::clone(&self.session), Arc::clone(&self.times));
+        let backend = ChosenBackend { name: self.backend.name().to_owned(), why };
+        Ok(Box::new(RemoteRows::load(spec, session, name, backend, times)?))
     }
 }
 

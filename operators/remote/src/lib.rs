@@ -11,4 +11,5 @@ pub mod client;
 pub mod executor;
 pub mod own_proxy;
 pub mod reach;
+mod rows;
 pub mod tensors;

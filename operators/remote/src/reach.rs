@@ -73,11 +73,10 @@ impl std::str::FromStr for Place {
             ("proxy", Some(backend)) if !backend.is_empty() => {
                 Ok(Self::Own { backend: Some(backend.to_owned()) })
             }
-            ("device", Some(address)) => {
-                let address: Address = address.parse().map_err(|error| wrong(format!("{error}")))?;
-                address.transport().map_err(|error| wrong(error.to_string()))?;
-                Ok(Self::At(address))
-            }
+            ("device", Some(address)) => Self::at(address).map_err(|error| match error {
+                ReachError::Name { reason, .. } => wrong(reason),
+                other => other,
+            }),
             _ => Err(wrong("it has no address".to_owned())),
         }
     }
@@ -120,6 +119,17 @@ impl Drop for Own {
 }
 
 impl Place {
+    /// A device at an address; one without a scheme is `HOST:PORT`.
+    ///
+    /// # Errors
+    /// [`ReachError::Name`].
+    pub fn at(address: &str) -> Result<Self, ReachError> {
+        let with_scheme =
+            if address.contains("://") { address.to_owned() } else { format!("tcp://{address}") };
+        let wrong = |reason: String| ReachError::Name { device: address.to_owned(), reason };
+        Ok(Self::At(with_scheme.parse().map_err(|error| wrong(format!("{error}")))?))
+    }
+
     /// Opens a session. `libraries`: from where a proxy that starts here looks for the libraries of back ends. `client`: a name
     /// for lists of sessions.
     ///

@@ -27,7 +27,7 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
-    /// Its name beside the other files of the model. It has no folders.
+    /// Its path in the folder of the model's files.
     pub name: String,
     /// SHA-256 of its content, in hexadecimal.
     pub hash: String,
@@ -59,7 +59,7 @@ pub struct Artifact {
 pub struct Loadable {
     /// The model.
     pub artifact: Artifact,
-    /// The first file. The others lie in the same folder, by their names.
+    /// The first file. The others lie in the same folder, by their paths.
     pub path: PathBuf,
 }
 

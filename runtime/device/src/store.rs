@@ -123,10 +123,11 @@ fn checked_hash(hash: &str) -> Result<&str, StoreError> {
     if is_hash { Ok(hash) } else { Err(StoreError::Name(hash.to_owned())) }
 }
 
+/// A path below a folder, such as `m.onnx` or `parts/m.data`.
 fn checked_name(name: &str) -> Result<&str, StoreError> {
-    let is_file =
-        !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && !name.contains(['/', '\0']);
-    if is_file { Ok(name) } else { Err(StoreError::Name(name.to_owned())) }
+    let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    let is_below = name.len() <= 200 && name.split('/').all(is_plain) && !name.contains('\0');
+    if is_below { Ok(name) } else { Err(StoreError::Name(name.to_owned())) }
 }
 
 impl Store {
@@ -215,6 +216,9 @@ impl Store {
         for ModelFile { name, hash, .. } in &artifact.files {
             let (place, path) = (self.place(checked_hash(hash)?), into.join(checked_name(name)?));
             let kept = File::open(&place).map_err(|_| StoreError::Missing(hash.clone()))?;
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(at(parent))?;
+            }
             // It was used now.
             let _ = kept.set_modified(now());
             if fs::hard_link(&place, &path).is_err() {

@@ -17,6 +17,10 @@ pub struct ExecutorSpec {
     pub stage: String,
     /// Largest batch that it submits.
     pub max_batch: u32,
+    /// Where the device listens, if the plan has a device of that name.
+    pub address: Option<String>,
+    /// Whether rows go to the device as they are, to be prepared and finished there, instead of tensors.
+    pub sends_rows: bool,
     /// The model; none: the operator belongs to this program, and no other process can load it.
     pub model: Option<ModelSpec>,
 }
@@ -26,6 +30,8 @@ impl ExecutorSpec {
     pub fn of(stage: &Stage, operator: &BoundOperator) -> Self {
         Self {
             device: stage.device.clone().unwrap_or_else(|| CPU.to_owned()),
+            address: None,
+            sends_rows: false,
             stage: stage.id.clone(),
             max_batch: stage.max_batch,
             model: operator.model.clone(),
@@ -174,7 +180,14 @@ mod tests {
 
     #[test]
     fn a_spec_is_data() {
-        let spec = ExecutorSpec { device: "odd:1".into(), stage: "s".into(), max_batch: 4, model: None };
+        let spec = ExecutorSpec {
+            device: "odd:1".into(),
+            address: None,
+            sends_rows: true,
+            stage: "s".into(),
+            max_batch: 4,
+            model: None,
+        };
         let text = serde_json::to_string(&spec).expect("no map with odd keys");
         assert_eq!(serde_json::from_str::<ExecutorSpec>(&text).ok(), Some(spec));
     }
