@@ -16,7 +16,10 @@ pub fn default_plan(workflow: &Workflow, chosen: &BTreeMap<String, Chosen>) -> P
     for operator in &workflow.operators {
         let id = &operator.id.value;
         let variant = chosen.get(id).map(|chosen| chosen.id.clone());
-        stages.push(stage(id, variant, operator.batching.as_ref()));
+        stages.push(Stage {
+            device: operator.device.as_ref().and_then(|device| device.own()),
+            ..stage(id, variant, operator.batching.as_ref())
+        });
         edges.extend((0u32..).zip(&operator.inputs).map(|(port, input)| edge(input, id, port)));
     }
     for sink in &workflow.sinks {

@@ -159,6 +159,7 @@ impl Case {
             let models = list.into_iter().map(|candidate| Model {
                 id: candidate.manifest.id.value.clone(),
                 backends: candidate.manifest.backends.iter().map(ToString::to_string).collect(),
+                tensors: candidate.manifest.tensor_bytes(),
                 obstacle: candidate.obstacle,
             });
             (operator, models.collect())

@@ -319,12 +319,29 @@ fn chosen(
     scope: Scope<'_>,
     listener: &dyn Listener,
 ) -> Result<(Plan, BTreeMap<String, Chosen>), Failure> {
+    if matches!(scope, Scope::Here) {
+        needs_a_plan(workflow)?;
+    }
     let mut chosen = choice::choose(workflow, candidates, settings)?;
     let is_kept = place.is_some_and(|place| keep_models(place, candidates, settings, &mut chosen));
     if !is_kept && matches!(scope, Scope::Here) {
         choose_by_levels(workflow, candidates, settings, &mut chosen, listener);
     }
     Ok((default_plan(workflow, &chosen), chosen))
+}
+
+/// Refuses devices that only a plan has: computing here instead would not be what the workflow says.
+fn needs_a_plan(workflow: &Workflow) -> Result<(), Diagnostics> {
+    let named = workflow.operators.iter().filter_map(|operator| Some((operator, operator.device.as_ref()?)));
+    let found: Diagnostics = named
+        .filter_map(|(operator, device)| {
+            let kind = device.kind()?;
+            let text = format!("`{}` needs a device of the kind `{kind}`, and a run without a plan has none", operator.id);
+            let help = "plan it (`tidemill plan WORKFLOW --infra FILE --out plan.yaml`) and add `--plan plan.yaml`, or write `device: cpu`";
+            Some(Diagnostic::error("E0419", text).at(device.span.clone()).with_help(help))
+        })
+        .collect();
+    found.into_result(())
 }
 
 /// Binds a workflow and a plan, with the models of the stages that run here.
@@ -465,6 +482,7 @@ fn program(
 ) -> Result<(Program, Vec<ChosenModel>), Diagnostics> {
     let (mut operators, mut models) = (BTreeMap::new(), Vec::new());
     let mut errors = Diagnostics::new();
+    let devices = std::mem::take(&mut plan.devices);
     for stage in &mut plan.stages {
         let factory = match factory_of(device(stage)) {
             Ok(factory) => factory,
@@ -488,7 +506,7 @@ fn program(
         let operator = match operator.model.as_ref().filter(|_| scope.runs(stage)) {
             None => operator,
             Some(model) => {
-                let prepared = factory.prepare(&ExecutorSpec::of(stage, &operator), &operator.make);
+                let prepared = factory.prepare(&ExecutorSpec::of(stage, &operator, &devices), &operator.make);
                 let PreparedModel { backend, instance } = prepared.map_err(found_in)?;
                 let chosen_there = || (model.backend.clone(), format!("on {}", device(stage)));
                 let is_chosen = backend.is_some();
@@ -512,6 +530,7 @@ fn program(
         };
         operators.insert(stage.id.clone(), operator);
     }
+    plan.devices = devices;
     let on_panic = workflow.operators.iter().map(|operator| {
         let reaction = match operator.on_panic {
             workflow::OnPanic::Stop => OnPanic::Stop,

@@ -81,6 +81,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
         rate: RATE,
         locations: vec![(0, 1.0)],
         at_one_time: 1,
+            replies: false,
     };
     let problem = Problem {
         name: format!("{sources} sources, {workers} workers"),
@@ -106,6 +107,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
             mode: 0,
             share: 1.0 / count as f64,
             wait_seconds: None,
+            device: None,
         })
     };
     // One class for each pair of a worker at the edge and one in the cloud.

@@ -1,4 +1,5 @@
 //! `tidemill explain`: the reasons for a plan.
+mod devices;
 mod given;
 
 use crate::arguments::{ExplainArguments, OutputForm};
@@ -20,7 +21,8 @@ use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::check::check;
 use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::explain::{
-    Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, explain as explained,
+    Binding, DeviceReason, Explanation, LevelChange, LevelPrice, Reason, Rejected, device_reasons,
+    explain as explained,
 };
 use tidemill_optimizer::physical::solution_of;
 use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -44,6 +46,8 @@ struct Story<'a> {
     best: &'a Outcome,
     given: Option<&'a Given>,
     explanation: &'a Explanation,
+    /// Operators whose models could run on devices.
+    devices: Vec<DeviceReason>,
     /// If there is no best plan: the changes that make one possible.
     give_way: Option<&'a GiveWay>,
     /// Figures that are weak, of the given plan, else of the best.
@@ -102,6 +106,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         best: &best,
         given: given.as_ref(),
         explanation: &explanation,
+        devices: device_reasons(problem, &best, &case.limits).map_err(failed)?,
         give_way: give_way.as_ref(),
         weak,
         percentiles: percentiles(&case)?,
@@ -235,6 +240,7 @@ impl Story<'_> {
             true => writeln!(out, "  none: these are the only variants")?,
             false => indented(&table, out)?,
         }
+        self.write_devices(out)?;
         writeln!(out, "\ncost by the guaranteed percentile of service times")?;
         let own = (self.problem().limits.percentile, Some(cost));
         let mut rows: Vec<(f64, Option<f64>)> = self.percentiles.iter().copied().chain([own]).collect();
@@ -387,6 +393,7 @@ impl Story<'_> {
             "binding": self.explanation.binding.iter().map(|b| self.binding(b)).collect::<Vec<_>>(),
             "prices": prices.collect::<Vec<_>>(),
             "rejected": rejected.collect::<Vec<_>>(),
+            "devices": self.devices.iter().map(|reason| self.device_value(reason)).collect::<Vec<_>>(),
             "percentiles": percentiles.collect::<Vec<_>>(),
             "relaxations": [],
         });

@@ -9,6 +9,7 @@
 //! | bytes per record by the models chosen | `sizes` |
 //! | operators that need all their records in one stage | `meeting` |
 //! | service times of variants on machines | `services` |
+//! | models that run on devices for stages | `devices` |
 //! | rows of accuracy | `accuracy` |
 //! | operators that no link reaches | `reach` |
 //! | when readers see results, checkpoints | `publication` |
@@ -16,6 +17,7 @@
 //! Nothing is guessed: a combination of variant and machine without figures is left out and named in
 //! [`Assembly::notes`]. A workflow without enough figures for any plan is refused, with the command that measures them.
 mod accuracy;
+mod devices;
 mod machines;
 mod meeting;
 mod publication;
@@ -27,6 +29,7 @@ mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use machines::DeviceFacts;
 pub(crate) use rates::outputs_of;
 
 use crate::problem::{LatencyLimit, Limits, Problem, ReturnTraffic};
@@ -34,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::kinds::KindTable;
+use tidemill_spec::manifest::TensorBytes;
 use tidemill_spec::plan::default_percentile;
 use tidemill_spec::profile::Profile;
 use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
@@ -64,6 +68,8 @@ pub struct Model {
     pub id: String,
     /// Backends that its manifest names; empty: not known.
     pub backends: Vec<String>,
+    /// Bytes of a record's tensors; none: no device runs it.
+    pub tensors: Option<TensorBytes>,
     /// Why it cannot run here, for example because it was not fetched. A model with an obstacle is planned only where
     /// all models of its operator have one.
     pub obstacle: Option<String>,
@@ -150,6 +156,8 @@ pub struct Assembly {
     pub names: Vec<Vec<String>>,
     /// Share of each machine's time that other programs take, by worker class.
     pub busy: Vec<f64>,
+    /// Facts of the classes of devices; none for workers.
+    pub devices: Vec<Option<DeviceFacts>>,
     /// Omissions and assumptions, one per line.
     pub notes: Vec<String>,
 }
@@ -177,6 +185,16 @@ pub struct Site {
     pub location: Option<String>,
 }
 
+impl Site {
+    /// Name of a machine that the infrastructure does not name.
+    pub fn machine(&self, worker_type: &str, index: u32) -> String {
+        match &self.location {
+            Some(name) => format!("{}-{name}-{worker_type}-{index}", self.tier),
+            None => format!("{}-{worker_type}-{index}", self.tier),
+        }
+    }
+}
+
 /// Makes the problem.
 ///
 /// # Errors
@@ -195,6 +213,10 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
         return Err(nothing.into());
     }
     let machines = machines::machines(inputs.infrastructure);
+    devices::check(inputs, &mut found);
+    if found.has_errors() {
+        return Err(found);
+    }
     let meeting = meeting::all_must_meet(inputs.workflow, inputs.kinds);
     let services = services::services(inputs, options, &machines, &meeting, &mut notes, &mut found);
     let streams =
@@ -242,6 +264,7 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
         sites: machines.sites,
         names: machines.names,
         busy: machines.busy,
+        devices: machines.devices,
         notes,
     })
 }

@@ -5,8 +5,8 @@
 mod keys;
 mod latency;
 
-use crate::problem::{AccuracyModel, Problem, Producer, ReturnTraffic};
-use crate::solution::Solution;
+use crate::problem::{AccuracyModel, Problem, Producer, Remote, ReturnTraffic};
+use crate::solution::{Hosting, Solution};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use keys::{KeyReport, check_keys};
@@ -146,7 +146,42 @@ pub fn recomputed_cost(problem: &Problem, solution: &Solution) -> f64 {
             }
         }
     }
+    for run in runs(problem, solution) {
+        let records = problem.operators[run.hosting.operator].rate * run.hosting.share * 60.0 * 60.0;
+        for (from, to, bytes) in run.ways() {
+            network += problem.routes[from][to].as_ref().map_or(0.0, |route| route.price * bytes * records);
+        }
+    }
     compute + network
+}
+
+/// A model that runs on a device for a stage.
+struct Run<'a> {
+    hosting: &'a Hosting,
+    remote: &'a Remote,
+    /// Location of the device.
+    at: usize,
+    /// Position of the device in the solution's workers.
+    device: usize,
+}
+
+impl Run<'_> {
+    /// Its traffic: sender, receiver, bytes of a record.
+    fn ways(&self) -> [(usize, usize, f64); 2] {
+        let here = self.hosting.location;
+        [(here, self.at, self.remote.sent_bytes), (self.at, here, self.remote.received_bytes)]
+    }
+}
+
+/// All models on devices, of a plan whose shape is right.
+fn runs<'a>(problem: &'a Problem, solution: &'a Solution) -> impl Iterator<Item = Run<'a>> {
+    solution.hostings.iter().filter_map(|hosting| {
+        let class = solution.workers[hosting.worker?].class;
+        let variant = &problem.operators[hosting.operator].variants[solution.variants[hosting.operator]];
+        let remote = variant.modes.get(class)?.get(hosting.mode)?.remote.as_ref()?;
+        let at = problem.worker_classes[remote.class].location;
+        Some(Run { hosting, remote, at, device: hosting.device.as_ref()?.worker })
+    })
 }
 
 fn shape(problem: &Problem, solution: &Solution) -> Vec<Violation> {
@@ -207,8 +242,16 @@ fn shape(problem: &Problem, solution: &Solution) -> Vec<Violation> {
                     }
                     Some((class, _)) if !operator.weightless => {
                         let modes = &operator.variants[solution.variants[hosting.operator]].modes[class];
-                        if hosting.mode >= modes.len() {
+                        let Some(mode) = modes.get(hosting.mode) else {
                             fault(format!("{} does not run on worker {worker} in this form", operator.id));
+                            continue;
+                        };
+                        let device = hosting
+                            .device
+                            .as_ref()
+                            .map(|device| solution.workers.get(device.worker).map(|worker| worker.class));
+                        if device != mode.remote.as_ref().map(|remote| Some(remote.class)) {
+                            fault(format!("hosting {index} of {} has the wrong device", operator.id));
                         }
                     }
                     Some(_) => {}
@@ -282,6 +325,15 @@ fn workers(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
             found.push(Violation::Spread { operator: operator.id.clone(), count });
         }
     }
+    for run in runs(problem, solution) {
+        let operator = run.hosting.operator;
+        loads[run.device] +=
+            problem.operators[operator].rate * run.hosting.share * run.remote.run.seconds_per_record;
+        // A model is loaded once for all stages of its operator.
+        if operators[run.device].insert(operator) {
+            memory[run.device] += run.remote.run.memory_bytes;
+        }
+    }
     let allowed = problem.limits.max_utilization;
     for (worker, used) in solution.workers.iter().enumerate() {
         if loads[worker] > allowed * (1.0 + TOLERANCE) {
@@ -311,6 +363,12 @@ fn routes(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
                 ),
             };
             *carried.entry((from, to)).or_insert(0.0) += class.share * edge.rate * bytes;
+        }
+    }
+    for run in runs(problem, solution) {
+        let rate = problem.operators[run.hosting.operator].rate * run.hosting.share;
+        for (from, to, bytes) in run.ways() {
+            *carried.entry((from, to)).or_insert(0.0) += rate * bytes;
         }
     }
     for ((from, to), bytes_per_second) in carried {

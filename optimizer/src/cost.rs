@@ -84,6 +84,15 @@ pub fn traffic(problem: &Problem, solution: &Solution) -> Result<BTreeMap<(usize
             let bytes = class.share * problem.edge_bytes_per_second(index, &solution.variants);
             *traffic.entry((from, to)).or_insert(0.0) += bytes;
         }
+        for (operator, &hosting) in class.hostings.iter().enumerate() {
+            let hosting = solution.hostings.get(hosting).ok_or(CostError::Position("a route class"))?;
+            let Some(remote) = problem.remote_of(solution, hosting) else { continue };
+            let at =
+                problem.worker_classes.get(remote.class).ok_or(CostError::Position("a device"))?.location;
+            let records = class.share * problem.operator_rate(operator, &solution.variants);
+            *traffic.entry((hosting.location, at)).or_insert(0.0) += records * remote.sent_bytes;
+            *traffic.entry((at, hosting.location)).or_insert(0.0) += records * remote.received_bytes;
+        }
     }
     Ok(traffic)
 }

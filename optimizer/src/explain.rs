@@ -5,6 +5,7 @@
 //! intervals `[lo, hi]` of the cost before and after, the price of the change is in `[lo' - hi, hi' - lo]`. Cost is a
 //! step function of a service level, so the slope of a relaxation would be no price.
 mod combined;
+mod devices;
 mod front;
 mod relax;
 mod scale;
@@ -12,6 +13,7 @@ mod scale;
 mod tests;
 
 pub use combined::combination;
+pub use devices::{DeviceReason, OtherKind, device_reasons};
 pub use front::{FrontPoint, Surface, SurfacePoint, accuracy_front, latency_front};
 pub use relax::{MissingWorkers, Relaxation, Relaxed, relaxations};
 pub use scale::{with_accuracy, with_latency, with_rate};

@@ -7,6 +7,7 @@
 //!   operator runs where its host does.
 //! - A sink has one stage, on the worker that sends it most of its records.
 //! - Each of several stages of an operator is named `operator@worker`.
+mod devices;
 mod placement;
 mod read;
 #[cfg(test)]
@@ -95,6 +96,7 @@ pub fn physical(
         checkpoint_every: assembly.checkpoint_every,
         percentile: if percentile.0 > 0.0 { percentile } else { default_percentile() },
         workers: placement.used_workers(&stages),
+        devices: devices::devices(assembly, solution, placement.names()),
         stages,
         classes,
         edges,
@@ -184,6 +186,12 @@ fn variants(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> BT
     with_models.map(|(operator, &m)| (operator.id.clone(), operator.variants[m].id.clone())).collect()
 }
 
+/// The device of an operator whose model stays on the processors of its worker, if it is to have a process of its own.
+fn own_device(workflow: &Workflow, operator: &str) -> Option<String> {
+    let of = workflow.operators.iter().find(|of| of.id == *operator)?;
+    of.device.as_ref()?.own()
+}
+
 fn stages(
     inputs: &Inputs<'_>,
     assembly: &Assembly,
@@ -209,17 +217,22 @@ fn stages(
         }
         for id in ids {
             let place = placement.of(id);
-            let mode = place.hosting.and_then(|hosting| {
-                let hosting = &solution.hostings[hosting];
+            // Only the operator itself has modes and a device, not those fused into it.
+            let hosting = place.hosting.map(|hosting| &solution.hostings[hosting]);
+            let hosting = hosting.filter(|of| assembly.problem.operators[of.operator].id == *operator);
+            let mode = hosting.and_then(|hosting| {
                 let worker = solution.workers[hosting.worker?];
                 let of = &assembly.problem.operators[hosting.operator];
                 let variant = &of.variants[solution.variants[hosting.operator]];
-                // Only the operator itself has modes, not those fused into it.
-                (of.id == *operator).then(|| variant.modes[worker.class].get(hosting.mode)).flatten()
+                variant.modes[worker.class].get(hosting.mode)
             });
             stages.push(Stage {
                 variant: variants.get(operator).cloned(),
                 backend: mode.and_then(|mode| mode.backend.clone()),
+                device: hosting
+                    .and_then(|hosting| devices::named(hosting, placement.names()))
+                    .or_else(|| own_device(workflow, operator)),
+                remote_run: hosting.and_then(|hosting| devices::remote_run(assembly, solution, hosting)),
                 share: shares[id].min(1.0),
                 max_batch: mode.map_or(1, |mode| mode.batch),
                 batching_budget: mode.map_or(TimeSpan(0), |mode| nanoseconds(mode.fill_seconds)),

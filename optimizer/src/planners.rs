@@ -4,6 +4,7 @@ mod assignment;
 pub mod beam;
 pub mod best_fit;
 pub mod cloud_only;
+mod devices;
 pub mod edge_only;
 pub mod exact;
 pub mod exhaustive;

@@ -9,16 +9,22 @@
 //! a location, needs no worker of its own, and does not count for [`Limits::one_operator_per_worker`]. Sinks run where
 //! their input is produced and are not part of a problem.
 //!
+//! **Devices.** A device that runs models for stages is a worker class on which no operator has modes of its own: modes
+//! of other classes name it in [`ServiceMode::remote`]. Such a mode is that of the stage, and [`Remote::run`] that of the
+//! model on the device.
+//!
 //! **Locations of sources.** Records with equal keys come from one location at all sources of one tier: sources with
 //! equal [`Source::locations`] are one origin (see [`Problem::origins`]).
 mod accuracy;
 mod check;
 mod rates;
+mod remote;
 mod sizes;
 
 pub use accuracy::{ACCURACY_TOLERANCE, AccuracyModel, AccuracyRow, ResponseRow};
 pub use check::ProblemError;
 pub use rates::{Case, RateCase, Rates};
+pub use remote::Way;
 pub use sizes::Sizes;
 use std::collections::BTreeSet;
 
@@ -102,6 +108,22 @@ pub struct ServiceMode {
     pub memory_bytes: f64,
     /// Measured seconds of single calls; may be empty.
     pub samples: Vec<f64>,
+    /// The run of the model on a device; none: the worker itself runs it. The times of the mode then are those of the
+    /// stage alone.
+    pub remote: Option<Remote>,
+}
+
+/// The model of a stage on a device. All records of an operator run on devices of one class, in one mode, or none do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remote {
+    /// Worker class of the device.
+    pub class: usize,
+    /// Times and memory of the model there; has no remote itself. Its batches are those of the stage.
+    pub run: Box<ServiceMode>,
+    /// Bytes of a record to the device.
+    pub sent_bytes: f64,
+    /// Bytes of a record back from the device.
+    pub received_bytes: f64,
 }
 
 impl ServiceMode {
@@ -117,6 +139,7 @@ impl ServiceMode {
             variance_call_seconds: 0.0,
             memory_bytes: 0.0,
             samples: Vec::new(),
+            remote: None,
         }
     }
 }
@@ -157,6 +180,8 @@ pub struct Source {
     pub locations: Vec<(usize, f64)>,
     /// Consecutive records with equal event time, at least 1: the frames of several cameras.
     pub at_one_time: u32,
+    /// Whether these are the replies of a device, which a planner adds to a problem: they have traffic, and no latency.
+    pub replies: bool,
 }
 
 /// A site of a tier.
@@ -301,6 +326,11 @@ impl Problem {
             return None;
         }
         self.routes[from][to].as_ref()
+    }
+
+    /// Whether the records of an edge are replies of a device, see [`Source::replies`].
+    pub(crate) fn is_reply(&self, edge: &Edge) -> bool {
+        matches!(edge.from, Producer::Source(source) if self.sources[source].replies)
     }
 
     /// Sources grouped by their lists of locations, in order of the first source of each group.

@@ -121,6 +121,7 @@ pub fn realise(problem: &Problem, placement: &Placement) -> Result<Solution, Rea
                     mode: part.mode,
                     share: part.share,
                     wait_seconds: group.wait_seconds,
+                    device: None,
                 });
             }
             workers.push(UsedWorker { class: group.class, index: *first });
@@ -189,6 +190,7 @@ fn route(
                     mode: 0,
                     share: routed,
                     wait_seconds: None,
+                    device: None,
                 });
             }
             let hosted: f64 = there.iter().map(|(_, share)| share).sum();

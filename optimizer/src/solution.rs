@@ -38,6 +38,17 @@ pub struct Hosting {
     /// Most seconds that a record waits for the worker, at the percentile of the latency limits; none without such
     /// limits. Equal for all hostings of one worker.
     pub wait_seconds: Option<f64>,
+    /// Where the model runs; none: on the worker.
+    pub device: Option<OnDevice>,
+}
+
+/// The device that runs the model of a hosting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OnDevice {
+    /// Position of the device in [`Solution::workers`].
+    pub worker: usize,
+    /// As [`Hosting::wait_seconds`], for the device. Equal for all hostings of one device.
+    pub wait_seconds: Option<f64>,
 }
 
 /// A share of the key space with one hosting per operator.

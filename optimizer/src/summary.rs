@@ -152,6 +152,20 @@ pub fn workers(problem: &Problem, solution: &Solution) -> Vec<WorkerLoad> {
             load.memory_bytes += mode.memory_bytes;
             load.wait_seconds = load.wait_seconds.or(hosting.wait_seconds);
         }
+        for hosting in &solution.hostings {
+            let device = hosting.device.filter(|device| device.worker == position);
+            let (Some(device), Some(remote)) = (device, problem.remote_of(solution, hosting)) else {
+                continue;
+            };
+            let rate = problem.operators[hosting.operator].rate;
+            let part = rate * hosting.share * remote.run.seconds_per_record;
+            if !load.parts.iter().any(|(operator, ..)| *operator == hosting.operator) {
+                load.memory_bytes += remote.run.memory_bytes;
+            }
+            load.parts.push((hosting.operator, hosting.share, part));
+            load.utilization += part;
+            load.wait_seconds = load.wait_seconds.or(device.wait_seconds);
+        }
         load
     });
     loads.collect()
@@ -254,6 +268,13 @@ fn from_source(
                 path.batching += mode.fill_seconds;
                 path.waiting += hosting.wait_seconds.unwrap_or(0.0);
                 path.is_bounded &= hosting.wait_seconds.is_some();
+                if let (Some(remote), Some(device)) = (&mode.remote, hosting.device) {
+                    let way = problem.way(hosting.location, remote).unwrap_or_default();
+                    path.transfer += way.round_trip + way.transfer;
+                    path.service += remote.run.call_seconds;
+                    path.waiting += device.wait_seconds.unwrap_or(0.0);
+                    path.is_bounded &= device.wait_seconds.is_some();
+                }
             }
             path
         });

@@ -36,8 +36,11 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
     let Some(percentile) = percentile else { return changed };
     for worker in 0..solution.workers.len() {
         let least = least_wait(problem, solution, worker, percentile);
-        let chosen = solution.hostings.iter().find(|hosting| hosting.worker == Some(worker));
-        let chosen = chosen.and_then(|hosting| hosting.wait_seconds);
+        let chosen = solution.hostings.iter().find_map(|hosting| {
+            let device = hosting.device.filter(|device| device.worker == worker);
+            let own = hosting.wait_seconds.filter(|_| hosting.worker == Some(worker));
+            device.map_or(own, |device| device.wait_seconds)
+        });
         // A wait that is kept only up to rounding is not found, or a slightly longer one is. A wait that is not kept is
         // dropped: the worker may have more work than it was chosen for.
         let load =
@@ -49,6 +52,8 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
         };
         let here = changed.hostings.iter_mut().filter(|hosting| hosting.worker == Some(worker));
         here.for_each(|hosting| hosting.wait_seconds = wait);
+        let devices = changed.hostings.iter_mut().filter_map(|hosting| hosting.device.as_mut());
+        devices.filter(|device| device.worker == worker).for_each(|device| device.wait_seconds = wait);
     }
     changed
 }
@@ -81,17 +86,22 @@ pub(crate) fn keeps(
 
 /// Load of a worker as a share of its capacity with that wait.
 fn load_of_waiting(problem: &Problem, solution: &Solution, worker: usize, wait: f64, percentile: f64) -> f64 {
-    let class = solution.workers[worker].class;
     let theta = decay_rate(wait, percentile);
-    let here = solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker));
-    let loads = here.map(|hosting| {
+    let loads = solution.hostings.iter().map(|hosting| {
         let operator = &problem.operators[hosting.operator];
-        let variant = &operator.variants[solution.variants[hosting.operator]];
-        match variant.modes.get(class).and_then(|modes| modes.get(hosting.mode)) {
-            Some(mode) if !operator.weightless => effective_seconds(mode, theta)
-                .map_or(f64::INFINITY, |seconds| operator.rate * hosting.share * seconds),
-            _ => 0.0,
-        }
+        let Some(mode) = problem.mode_of(solution, hosting).filter(|_| !operator.weightless) else {
+            return 0.0;
+        };
+        let is_device = hosting.device.is_some_and(|device| device.worker == worker);
+        let modes = [
+            (hosting.worker == Some(worker)).then_some(mode),
+            mode.remote.as_ref().filter(|_| is_device).map(|remote| &*remote.run),
+        ];
+        let seconds = modes.into_iter().flatten().map(|mode| {
+            let seconds = effective_seconds(mode, theta);
+            seconds.map_or(f64::INFINITY, |seconds| operator.rate * hosting.share * seconds)
+        });
+        seconds.sum()
     });
     loads.sum::<f64>()
 }

@@ -64,6 +64,7 @@ pub(crate) fn service(subject: &Subject, kind: &Kind, task: &Task, state: &TaskS
         model: model.map(|model| model.manifest.sha256.value.clone()),
         load_time: (!loads.is_empty()).then(|| rounded(quantile(&loads, 0.5) * kind.factor)),
         peak_memory: (state.peak_memory > 0).then_some(Bytes(state.peak_memory)),
+        model_part: None,
         within: None,
         batches,
         after_pause: batch_time(1, &state.after_pause, kind.factor)

@@ -23,10 +23,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+mod devices;
 mod hosts;
 mod load;
 mod paths;
 
+pub use devices::Device;
+pub(crate) use devices::is_address;
 pub use hosts::{Architecture, Host, SshAddress};
 pub use paths::{NetworkPath, PathRule};
 
@@ -99,9 +102,12 @@ pub struct WorkerType {
     /// Main memory; none: not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Located<Bytes>>,
-    /// Accelerators of one machine.
+    /// Accelerators of one machine that its container gets. What runs models for stages is in `devices`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accelerators: Vec<Accelerator>,
+    /// Devices of one machine that run models: for its own stages, and for those of other machines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Device>,
     /// Price of one machine.
     pub price: Located<HourlyPrice>,
     /// Names of the machines, those of the first location first, one per machine. In a cluster these are the workers.

@@ -49,6 +49,7 @@ mod picture;
 mod postprocess;
 mod preprocess;
 mod state;
+mod tensors;
 
 pub use boxes::{Activation, Background, BoxDecoding, BoxForm, BoxScores, Grid, GridForm, Level};
 pub use check::{BLANK_COLUMN, BLANK_DESCRIPTION, BLANK_LICENCE, BLANK_ORIGIN};
@@ -61,6 +62,7 @@ pub use picture::{Align, Filter, Round};
 pub use postprocess::{EntityScheme, Postprocess, TextDecoding, TopValues};
 pub use preprocess::{MelScale, Preprocess, Taper, TokenValues};
 pub use state::State;
+pub use tensors::TensorBytes;
 
 /// A model manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

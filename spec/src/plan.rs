@@ -18,11 +18,13 @@
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
 mod check;
+mod devices;
 mod file;
 mod load;
 mod policies;
 mod stand_in;
 
+pub use devices::{DEVICE_SCHEME, PlanDevice, RemoteRun, Sends, device_of};
 pub use file::PlanFile;
 pub use policies::PlanPolicy;
 pub use stand_in::StandInError;
@@ -55,6 +57,9 @@ pub struct Plan {
     pub percentile: Percentile,
     /// Machines that the stages name.
     pub workers: Vec<PlanWorker>,
+    /// Devices that run models of the stages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<PlanDevice>,
     /// Parts of operators (sources and sinks included) on workers.
     pub stages: Vec<Stage>,
     /// Shares of the key space, each with one stage per operator.
@@ -84,6 +89,7 @@ impl Plan {
             checkpoint_every: default_checkpoint_every(),
             percentile: default_percentile(),
             workers: Vec::new(),
+            devices: Vec::new(),
             stages: Vec::new(),
             classes: Vec::new(),
             edges: Vec::new(),
@@ -141,10 +147,16 @@ pub struct Stage {
     /// Chosen backend; none: `auto` for operators with models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// The device that computes the model: `cpu`, the processors of the worker, or another one whose scheme this program serves, such
-    /// as `remote:host/0`. Default: cpu.
+    /// The device that computes the model: `cpu`, the processors of the worker; `device:ID`, a device of the plan; or another one
+    /// whose scheme this program serves, such as `remote:host/0`. Default: cpu.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// What the planner expects of the device; none without a device of the plan, or where a plan is hand-written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_run: Option<RemoteRun>,
+    /// What goes to the device. Default: tensors.
+    #[serde(default, skip_serializing_if = "Sends::is_tensors")]
+    pub sends: Sends,
     /// Worker id.
     pub worker: String,
     /// Stages of one worker with the same slot group share a thread. Default: `main`.
@@ -179,6 +191,8 @@ impl Stage {
             variant: None,
             backend: None,
             device: None,
+            remote_run: None,
+            sends: Sends::Tensors,
             worker: worker.into(),
             slot_group: default_slot_group(),
             partitions: one(),

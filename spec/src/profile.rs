@@ -154,6 +154,10 @@ pub struct Service {
     /// Peak memory of a worker with only this operator, including the program itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<Bytes>,
+    /// Part of these times that the model itself takes, without the preparation of inputs and outputs; a stage whose model
+    /// runs on a device keeps the rest. None: not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_part: Option<Percent>,
     /// Error of predicted times: each measured model, or type of worker, was predicted from the others, and nine in ten
     /// of its times (all, if there are fewer than nine) were within this factor, up or down. The largest factor of all
     /// batches. None if there was nothing to compare with.

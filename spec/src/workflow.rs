@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 mod check;
+mod device;
 mod input;
 mod late;
 mod load;
@@ -36,6 +37,7 @@ mod policies;
 mod resources;
 mod when_cut;
 
+pub use device::DeviceChoice;
 pub use input::Input;
 pub use resources::{ResourceMode, Resources};
 pub use when_cut::{CutBuffer, CutDegrade, CutStop, WhenCut};
@@ -157,6 +159,9 @@ pub struct Operator {
     /// Inference backend; none: auto.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<Located<BackendChoice>>,
+    /// Where the model runs; none: the plan decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<Located<DeviceChoice>>,
     /// Batches for the model; none: the plan decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batching: Option<Batching>,

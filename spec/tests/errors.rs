@@ -78,6 +78,12 @@ fn workflow() {
             "given twice",
         ),
         (&[("max_batch: 8", "max_batch: 0")], &["E0211"], "1 or more"),
+        (&[("id: pair\n", "id: pair\n    device: gpu\n")], &["E0218"], "has no models"),
+        (
+            &[("id: answer\n", "id: answer\n    device: GPU\n")],
+            &["E0115"],
+            "write `none` or a kind of device",
+        ),
         (&[("input: pair", "input: {from: pair, when_cut: wait}")], &["E0215"], "write `buffer` or `stop`"),
         (
             &[("input: pair", "input: {from: pair, when_cut: degrade}")],
@@ -286,6 +292,13 @@ fn infrastructure() {
         (&[("[north, south]", "[north, north]")], &["E0308", "E0310"], "given twice"),
         (&[("type: accelerated", "type: large")], &["E0304", "E0309"], "`count`"),
         (&[("type: medium", "type: small")], &["E0309"], "other properties"),
+        (&[("share: 50%", "share: 0%")], &["E0318"], "above 0%"),
+        (&[("share: 50%", "share: 150%")], &["E0106"], "100%"),
+        (&[("kind: gpu-t4", "kind: gpu-t4, count: 0")], &["E0318"], "1 or more"),
+        (&[("kind: gpu-t4", "kind: none")], &["E0318"], "another name"),
+        (&[("kind: gpu-t4", "kind: GPU")], &["E0115"], "`gpu`"),
+        (&[("example:7400", "example")], &["E0318"], "`hub.local:7400`"),
+        (&[("devices: [", "devices: [{kind: gpu-t4}, ")], &["E0318"], "`count`"),
         (&[("count: 2", "count: 2, names: [a]")], &["E0313"], "a name for each machine"),
         (&[("to: cloud", "to: clod")], &["E0305"], "did you mean `cloud`?"),
         (&[("from: hub, to: cloud", "from: hub, to: edge")], &["E0306"], "already a link"),
@@ -363,6 +376,24 @@ fn plan() {
         (&[("share: 0.7\n    max_batch", "share: 1.7\n    max_batch")], &["E0413"], "at most 1"),
         (&[("tick: 20ms", "tick: 0ms")], &["E0413"], "length 0"),
         (&[("tick: 20ms", "tick: 20")], &["E0106"], "write `20ms` or `20s`"),
+        (
+            &[("variant: speech-small, ", "variant: speech-small, device: 'device:hub/gpu', ")],
+            &["E0420"],
+            "does not exist",
+        ),
+        (
+            &[("stages:", "devices: [{id: gpu, kind: gpu, worker: hub, address: hub}]\nstages:")],
+            &["E0420"],
+            "`HOST:PORT`",
+        ),
+        (
+            &[(
+                "stages:",
+                "devices: [{id: gpu, kind: gpu, worker: hub}, {id: gpu, kind: gpu, worker: hub}]\nstages:",
+            )],
+            &["E0401"],
+            "given twice",
+        ),
         (&[("id: first", "id: First")], &["E0115", "E0402", "E0402", "E0402"], "ids start with"),
     ];
     for (changes, codes, words) in cases {

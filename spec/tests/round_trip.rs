@@ -1,8 +1,8 @@
 //! Printed values are read back equal.
 use proptest::prelude::*;
 use tidemill_spec::infrastructure::{
-    Accelerator, Architecture, Direction, Host, Infrastructure, Link, NetworkPath, PathRule, SourcePlace,
-    Tier, WorkerType,
+    Accelerator, Architecture, Device, Direction, Host, Infrastructure, Link, NetworkPath, PathRule,
+    SourcePlace, Tier, WorkerType,
 };
 use tidemill_spec::manifest::{Dimension, Initial, LoopState, Manifest, Postprocess, Preprocess};
 use tidemill_spec::plan::{Freshness, LatencyBasis, Plan, Predicted, PredictedValue};
@@ -169,6 +169,15 @@ proptest! {
             vcpu: vcpu.map(Located::from),
             memory: Some(Bytes(memory).into()),
             accelerators: vec![Accelerator { accelerator_type: name.clone().into(), count: n.into(), memory: None }],
+            devices: vec![Device {
+                kind: "gpu".into(),
+                count: n.into(),
+                memory: Some(Bytes(memory).into()),
+                share: Some(Percent(price % 100.0).into()).filter(|share: &Located<Percent>| share.0 > 0.0),
+                price: Some(HourlyPrice(price).into()),
+                remotable: both,
+                address: both.then(|| "hub.local:7400".into()),
+            }],
             price: HourlyPrice(price).into(),
             names: Vec::new(),
             locations: Vec::new(),

@@ -118,6 +118,10 @@ fn variants(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::
                 Some(worker) => planned.workers[worker].clone(),
                 None => problem.locations[hosting.location].name.clone(),
             };
+            let place = match hosting.device {
+                Some(device) => format!("{place} (model on {})", planned.workers[device.worker]),
+                None => place,
+            };
             let class = hosting.worker.map(|worker| planned.summary.workers[worker].class);
             let share = if hosting.share > 1.0 - 1e-9 {
                 String::new()

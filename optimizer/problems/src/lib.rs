@@ -1,8 +1,10 @@
 //! Random planning problems for tests and benchmarks, reproducible on every machine; no product code depends on them.
+mod devices;
 mod files;
 mod published;
 mod small;
 
+pub use devices::{small_problem_with_devices, small_problem_with_devices_and_latency};
 pub use files::{Files, files};
 pub use published::{PublishedSetting, published_vqa_problem};
 pub use small::{small_problem, small_problem_with_latency, small_problem_with_rates};
@@ -80,6 +82,7 @@ pub fn workflow_problem(size: Size, seed: u64) -> Problem {
                 rate,
                 locations: vec![(0, 1.0)],
                 at_one_time: 1,
+                replies: false,
             })
             .collect(),
         locations: (0..size.tiers).map(|tier| Location { name: format!("tier{tier}"), tier }).collect(),

@@ -133,7 +133,13 @@ pub fn published_vqa_problem(rate: f64, accuracy: f64, setting: PublishedSetting
     };
     let (small, large) = (2.00390625, 8.00390625);
     let price = |price: f64| Some(Route { price: per_gib(price), ..Route::default() });
-    let source = |id: &str| Source { id: id.into(), rate, locations: vec![(EDGE, 1.0)], at_one_time: 1 };
+    let source = |id: &str| Source {
+        id: id.into(),
+        rate,
+        locations: vec![(EDGE, 1.0)],
+        at_one_time: 1,
+        replies: false,
+    };
     Problem {
         name: "published VQA, medium setup".into(),
         operators: OPERATORS.iter().map(operator).collect(),

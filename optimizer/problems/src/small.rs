@@ -308,7 +308,7 @@ fn sources(shape: &[&[i32]], rate: f64, locations: &[Location], random: &mut Ran
             let elsewhere = index > 0 && random.chance(0.2);
             let locations =
                 if elsewhere { vec![(random.below(locations.len()), 1.0)] } else { spread.clone() };
-            Source { id: format!("source{index}"), rate, locations, at_one_time: 1 }
+            Source { id: format!("source{index}"), rate, locations, at_one_time: 1, replies: false }
         })
         .collect()
 }

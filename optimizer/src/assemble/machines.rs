@@ -1,7 +1,7 @@
 //! Tiers, sites, machines and links as locations, worker classes and routes.
 use super::Site;
 use crate::problem::{Location, Route, WorkerClass};
-use tidemill_spec::infrastructure::{Infrastructure, Link, Tier, WorkerType};
+use tidemill_spec::infrastructure::{Device, Infrastructure, Link, Tier, WorkerType};
 
 /// The infrastructure as numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,14 +13,27 @@ pub(super) struct Machines {
     pub(super) names: Vec<Vec<String>>,
     pub(super) busy: Vec<f64>,
     pub(super) routes: Vec<Vec<Option<Route>>>,
+    /// Facts of the classes of devices; none for workers.
+    pub(super) devices: Vec<Option<DeviceFacts>>,
+}
+
+/// Devices of one kind in the machines of one class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceFacts {
+    /// Class of the machines.
+    pub owner: usize,
+    /// Names of the machines, by device.
+    pub machines: Vec<String>,
+    /// As the infrastructure states.
+    pub of: Device,
 }
 
 impl Machines {
     /// Types of workers, each once, in the order of the infrastructure.
     pub(super) fn worker_types(&self) -> Vec<&str> {
         let mut types: Vec<&str> = Vec::new();
-        for class in &self.classes {
-            if !types.contains(&class.worker_type.as_str()) {
+        for (class, device) in self.classes.iter().zip(&self.devices) {
+            if device.is_none() && !types.contains(&class.worker_type.as_str()) {
                 types.push(&class.worker_type);
             }
         }
@@ -75,9 +88,57 @@ pub(super) fn machines(infrastructure: &Infrastructure) -> Machines {
             sites.push(Site { tier: tier.id.value.clone(), location: site });
         }
     }
+    let devices = add_devices(infrastructure, &sites, &mut classes, &mut all_names);
+    busy.resize(classes.len(), 0.0);
     let route = |from: usize, to: usize| route(infrastructure, &sites, from, to);
     let routes = (0..sites.len()).map(|from| (0..sites.len()).map(|to| route(from, to)).collect()).collect();
-    Machines { sites, locations, classes, names: all_names, busy, routes }
+    Machines { sites, locations, classes, names: all_names, busy, routes, devices }
+}
+
+/// Adds a class for the devices of one kind in the machines of one class; returns the facts of all classes.
+fn add_devices(
+    infrastructure: &Infrastructure,
+    sites: &[Site],
+    classes: &mut Vec<WorkerClass>,
+    names: &mut Vec<Vec<String>>,
+) -> Vec<Option<DeviceFacts>> {
+    let mut facts = vec![None; classes.len()];
+    for owner in 0..classes.len() {
+        let machine = classes[owner].clone();
+        let site = &sites[machine.location];
+        let types = infrastructure.tier(&site.tier).map(|tier| tier.workers.iter()).into_iter().flatten();
+        // Types with names may be several times in a tier: these have the same devices (E0309).
+        let here = types.filter(|of| of.is_at(site.location.as_deref()));
+        let named = |of: &&WorkerType| {
+            names[owner].first().is_none_or(|name| of.names.iter().any(|own| own == name.as_str()))
+        };
+        let mut own = here.filter(|of| of.worker_type.value == machine.worker_type).filter(named);
+        let Some(worker) = own.next() else { continue };
+        for device in &worker.devices {
+            let name = |index: u32| {
+                let named = names[owner].get(index as usize).cloned();
+                named.unwrap_or_else(|| site.machine(&machine.worker_type, index))
+            };
+            let count = device.count.value;
+            let all = (0..machine.count).flat_map(|machine| (0..count).map(move |device| (machine, device)));
+            let id = |(machine, number): (u32, u32)| match count {
+                1 => format!("{}/{}", name(machine), device.kind),
+                _ => format!("{}/{}-{number}", name(machine), device.kind),
+            };
+            let ids: Vec<String> = all.clone().map(id).collect();
+            let machines = all.map(|(machine, _)| name(machine)).collect();
+            facts.push(Some(DeviceFacts { owner, machines, of: device.clone() }));
+            names.push(ids);
+            classes.push(WorkerClass {
+                location: machine.location,
+                worker_type: device.kind.value.clone(),
+                count: machine.count.saturating_mul(count),
+                price: device.price(),
+                memory_bytes: device.memory.as_ref().map(|memory| memory.0 as f64),
+            });
+        }
+    }
+    facts
 }
 
 /// Names of the machines of a type at a site; empty: they are numbered.

@@ -1,6 +1,6 @@
 //! Service times of variants on machines.
 use super::machines::Machines;
-use super::{Inputs, Level, Model, Options, listed, profile_command, seconds, slowdown};
+use super::{Inputs, Level, Model, Options, devices, listed, profile_command, seconds, slowdown};
 use crate::problem::{ServiceMode, Variant};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
@@ -66,8 +66,15 @@ pub(super) fn services(
         let kept: Vec<Variant> = variants.into_iter().filter(runs).collect();
         if kept.is_empty() {
             complete = false;
-            let types = listed(machines.worker_types());
-            let message = format!("no figures of `{id}` on any worker of the infrastructure ({types})");
+            let message = match operator.device.as_ref().and_then(|device| device.kind()) {
+                Some(kind) => {
+                    format!("no figures of `{id}` on a device `{kind}` and on a worker that reaches it")
+                }
+                None => {
+                    let types = listed(machines.worker_types());
+                    format!("no figures of `{id}` on any worker of the infrastructure ({types})")
+                }
+            };
             found.push(
                 Diagnostic::error("E0902", message)
                     .at(operator.id.span.clone())
@@ -81,15 +88,17 @@ pub(super) fn services(
 
 /// Modes on all workers that take no time.
 fn nothing(machines: &Machines) -> Vec<Vec<ServiceMode>> {
-    machines.classes.iter().map(|_| vec![ServiceMode::constant(0.0)]).collect()
+    let of =
+        |device: &Option<_>| if device.is_some() { Vec::new() } else { vec![ServiceMode::constant(0.0)] };
+    machines.devices.iter().map(of).collect()
 }
 
 /// Reads the figures of one variant.
-struct Reader<'a> {
-    inputs: &'a Inputs<'a>,
-    options: &'a Options,
-    machines: &'a Machines,
-    operator: &'a Operator,
+pub(super) struct Reader<'a> {
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) options: &'a Options,
+    pub(super) machines: &'a Machines,
+    pub(super) operator: &'a Operator,
     model: Option<&'a Model>,
 }
 
@@ -121,24 +130,31 @@ impl Reader<'_> {
                 listed(no_percentile)
             ));
         }
-        let classes = self.machines.classes.iter().zip(&self.machines.busy);
-        let modes = classes.map(|(class, busy)| {
+        let classes = self.machines.classes.iter().zip(&self.machines.busy).zip(&self.machines.devices);
+        let modes = classes.map(|((class, busy), device)| {
+            if device.is_some() || !devices::may_stay(self.operator) {
+                return Vec::new();
+            }
             let modes = by_type.get(class.worker_type.as_str()).cloned().unwrap_or_default();
             match slowdown(*busy, self.options.max_utilization) {
                 Some(factor) => modes.into_iter().map(|mode| slowed(mode, factor)).collect(),
                 None => Vec::new(),
             }
         });
-        Variant { id, modes: modes.collect() }
+        let mut modes: Vec<Vec<ServiceMode>> = modes.collect();
+        if let Some(model) = self.model {
+            devices::add(self, model, &mut modes, notes);
+        }
+        Variant { id, modes }
     }
 
     /// Whether latency is bounded; otherwise only capacity and memory matter.
-    fn latency_counts(&self) -> bool {
+    pub(super) fn latency_counts(&self) -> bool {
         let wanted = self.options.latency.is_some() || self.inputs.workflow.slo.latency.is_some();
         wanted && !self.options.without.contains(&Level::Latency)
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self.model {
             Some(model) => format!("{}/{}", self.operator.id, model.id),
             None => self.operator.id.value.clone(),
@@ -146,7 +162,7 @@ impl Reader<'_> {
     }
 
     /// Figures on a type of worker, for the allowed backends.
-    fn rows(&self, worker_type: &str) -> impl Iterator<Item = &Service> {
+    pub(super) fn rows(&self, worker_type: &str) -> impl Iterator<Item = &Service> {
         let variant = self.model.map(|model| model.id.as_str());
         let asked = self.operator.named_backend();
         let named = self.model.map(|model| model.backends.as_slice()).unwrap_or_default();
@@ -164,7 +180,7 @@ impl Reader<'_> {
     }
 
     /// A mode for each measured batch that the operator may form.
-    fn modes(&self, service: &Service) -> Vec<ServiceMode> {
+    pub(super) fn modes(&self, service: &Service) -> Vec<ServiceMode> {
         let batching = self.operator.batching.as_ref();
         let most = match (batching, self.model) {
             (Some(batching), _) => batching.max_batch.value,
@@ -184,13 +200,7 @@ impl Reader<'_> {
             let has_mean = times.mean.is_some() || !times.points.is_empty();
             let drawn = if has_mean { simulated(profile, service, times.batch) } else { 0.0 };
             let mean = measured.max(drawn);
-            let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
-            // The worker is free during the engine's overhead around a call.
-            let machine = profile.machine(&service.worker_type);
-            let around = machine.and_then(|machine| machine.overheads).map_or(0.0, |overheads| {
-                let model = self.model.map_or(0.0, |_| overheads.call.at(percentile));
-                overheads.hand_over.at(percentile) + model
-            });
+            let around = self.around(&service.worker_type);
             Some(ServiceMode {
                 backend: service.backend.clone(),
                 batch: times.batch,
@@ -198,14 +208,32 @@ impl Reader<'_> {
                 // and times of few calls under a quota differ from the whole processors and the quota.
                 seconds_per_record: call.max(mean) / f64::from(times.batch),
                 call_seconds: call + around,
-                fill_seconds: if times.batch > 1 { budget } else { 0.0 },
+                fill_seconds: self.fill_seconds(times.batch),
                 mean_call_seconds: mean,
                 variance_call_seconds: variance(times, measured),
                 memory_bytes: memory(profile, service),
                 samples: samples(times, mean),
+                remote: None,
             })
         };
         allowed.filter_map(mode).collect()
+    }
+
+    /// Seconds of the engine around a call, in which the worker is free.
+    pub(super) fn around(&self, worker_type: &str) -> f64 {
+        let percentile = self.options.percentile;
+        let machine = self.inputs.profile.machine(worker_type);
+        machine.and_then(|machine| machine.overheads).map_or(0.0, |overheads| {
+            let model = self.model.map_or(0.0, |_| overheads.call.at(percentile));
+            overheads.hand_over.at(percentile) + model
+        })
+    }
+
+    /// Seconds that a record may wait for a batch of this size to fill.
+    pub(super) fn fill_seconds(&self, batch: u32) -> f64 {
+        let batching = self.operator.batching.as_ref();
+        let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
+        if batch > 1 { budget } else { 0.0 }
     }
 }
 
@@ -220,7 +248,7 @@ fn memory(profile: &Profile, service: &Service) -> f64 {
 }
 
 /// A mode with all times scaled.
-fn slowed(mode: ServiceMode, factor: f64) -> ServiceMode {
+pub(super) fn slowed(mode: ServiceMode, factor: f64) -> ServiceMode {
     if factor <= 1.0 {
         return mode;
     }
@@ -279,7 +307,7 @@ fn variance(times: &BatchTime, mean: f64) -> f64 {
 }
 
 /// Keeps modes that no other one equals or beats in every figure that counts.
-fn undominated(modes: Vec<ServiceMode>, latency_counts: bool) -> Vec<ServiceMode> {
+pub(super) fn undominated(modes: Vec<ServiceMode>, latency_counts: bool) -> Vec<ServiceMode> {
     let figures = |mode: &ServiceMode| {
         let latency = [mode.call_seconds, mode.fill_seconds, mode.variance_call_seconds];
         let latency = latency.map(|figure| if latency_counts { figure } else { 0.0 });

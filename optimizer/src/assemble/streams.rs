@@ -106,6 +106,7 @@ pub(super) fn streams(
         rate: rates[source.id.value.as_str()],
         locations: machines.source(inputs.infrastructure, &source.id.value),
         at_one_time: options.at_one_time.get(&source.id.value).map_or(1, |records| (*records).max(1)),
+        replies: false,
     };
     let sources: Vec<Source> = inputs.workflow.sources.iter().map(source).collect();
     let models = models(inputs, &heads, services);

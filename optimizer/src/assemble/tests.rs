@@ -89,6 +89,7 @@ impl Case {
             let model = |path: &tidemill_spec::span::Located<String>| Model {
                 id: path.value.trim_end_matches(".yaml").to_owned(),
                 backends: Vec::new(),
+                tensors: Some(TensorBytes { sent: 100_000, received: 1_000 }),
                 obstacle: None,
             };
             (operator.id.value.clone(), operator.variants.iter().map(model).collect())

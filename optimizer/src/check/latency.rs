@@ -1,7 +1,7 @@
 //! Waits of workers and latencies of paths.
 use super::{TOLERANCE, Violation};
-use crate::problem::{Problem, Producer};
-use crate::solution::Solution;
+use crate::problem::{Problem, Producer, ServiceMode};
+use crate::solution::{Hosting, Solution};
 
 pub(super) fn check(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
     if problem.limits.latency.is_empty() {
@@ -56,7 +56,9 @@ pub(super) fn ends(
                     Some(bandwidth) if bytes > 0.0 => route.delay + bytes / bandwidth,
                     _ => route.delay,
                 });
-            begin = begin.max(before + transfer);
+            if !matches!(edge.from, Producer::Source(source) if problem.sources[source].replies) {
+                begin = begin.max(before + transfer);
+            }
         }
         let facts = &problem.operators[operator];
         let mut own = problem.held_seconds(operator);
@@ -64,6 +66,19 @@ pub(super) fn ends(
             let class = solution.workers[worker].class;
             let mode = &facts.variants[solution.variants[operator]].modes[class][hosting.mode];
             own += mode.fill_seconds + mode.call_seconds + hosting.wait_seconds.unwrap_or(0.0);
+            if let (Some(remote), Some(device)) = (&mode.remote, &hosting.device) {
+                let (here, there) = (hosting.location, problem.worker_classes[remote.class].location);
+                let records = f64::from(mode.batch);
+                let ways = [(here, there, remote.sent_bytes), (there, here, remote.received_bytes)];
+                for (from, to, bytes) in ways {
+                    let route = problem.routes[from][to].unwrap_or_default();
+                    own += route.delay;
+                    own += route
+                        .bandwidth
+                        .map_or(0.0, |most| if bytes > 0.0 { records * bytes / most } else { 0.0 });
+                }
+                own += remote.run.call_seconds + device.wait_seconds.unwrap_or(0.0);
+            }
         }
         ends.push(begin + own);
     }
@@ -75,14 +90,20 @@ pub(super) fn ends(
 fn waits(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
     let strictest = problem.limits.latency.iter().map(|limit| limit.percentile / 100.0).fold(0.0, f64::max);
     for worker in 0..solution.workers.len() {
-        let class = solution.workers[worker].class;
-        let here = solution.hostings.iter().filter(|hosting| {
-            hosting.worker == Some(worker) && !problem.operators[hosting.operator].weightless
+        // Its stages, and the models that it runs for stages elsewhere.
+        let stages = solution.hostings.iter().filter_map(|hosting| {
+            let is_here = hosting.worker == Some(worker) && !problem.operators[hosting.operator].weightless;
+            is_here.then(|| Some((hosting, mode_of(problem, solution, hosting)?, hosting.wait_seconds)))?
+        });
+        let runs = solution.hostings.iter().filter_map(|hosting| {
+            let device = hosting.device.as_ref().filter(|device| device.worker == worker)?;
+            let run = &mode_of(problem, solution, hosting)?.remote.as_ref()?.run;
+            Some((hosting, &**run, device.wait_seconds))
         });
         let mut wait: Option<f64> = None;
         let mut growth = 0.0;
-        for hosting in here {
-            let Some(own) = hosting.wait_seconds.filter(|own| *own > 0.0) else {
+        for (hosting, mode, own) in stages.chain(runs) {
+            let Some(own) = own.filter(|own| *own > 0.0) else {
                 found.push(Violation::Shape(format!("worker {worker} has no bounded wait")));
                 return;
             };
@@ -92,7 +113,6 @@ fn waits(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
             wait = Some(own);
             let theta = -(1.0 - strictest).ln() / own;
             let operator = &problem.operators[hosting.operator];
-            let mode = &operator.variants[solution.variants[hosting.operator]].modes[class][hosting.mode];
             let moment = if mode.samples.is_empty() {
                 let (mean, variance) = (mode.mean_call_seconds, mode.variance_call_seconds);
                 if mean == 0.0 || variance <= 1e-12 * mean * mean {
@@ -112,4 +132,11 @@ fn waits(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
             found.push(Violation::Wait { worker, load: growth });
         }
     }
+}
+
+/// The mode of a stage; none without a worker.
+fn mode_of<'a>(problem: &'a Problem, solution: &Solution, hosting: &Hosting) -> Option<&'a ServiceMode> {
+    let class = solution.workers[hosting.worker?].class;
+    let variant = &problem.operators[hosting.operator].variants[solution.variants[hosting.operator]];
+    variant.modes.get(class)?.get(hosting.mode)
 }

@@ -1,7 +1,7 @@
 //! Names of workers and stages, and the place of each stage.
 use super::SOURCE_DEVICE;
 use crate::assemble::Assembly;
-use crate::solution::Solution;
+use crate::solution::{Solution, UsedWorker};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::{PlanWorker, Stage};
 use tidemill_spec::units::HourlyPrice;
@@ -44,9 +44,8 @@ impl<'a> Placement<'a> {
         for used in &solution.workers {
             let class = &assembly.problem.worker_classes[used.class];
             let named = assembly.names.get(used.class).and_then(|names| names.get(used.index as usize));
-            let id = named.cloned().unwrap_or_else(|| {
-                format!("{}-{}-{}", placement.site_name(class.location), class.worker_type, used.index)
-            });
+            let site = &assembly.sites[class.location];
+            let id = named.cloned().unwrap_or_else(|| site.machine(&class.worker_type, used.index));
             let id = placement.add(id, class.location, &class.worker_type, Some(HourlyPrice(class.price)));
             placement.workers.push(id);
         }
@@ -140,7 +139,9 @@ impl<'a> Placement<'a> {
 
     fn worker_at(&mut self, location: usize) -> String {
         let classes = &self.assembly.problem.worker_classes;
-        let here = self.solution.workers.iter().position(|used| classes[used.class].location == location);
+        let is_device = |class: usize| self.assembly.devices.get(class).is_some_and(Option::is_some);
+        let is_here = |used: &UsedWorker| classes[used.class].location == location && !is_device(used.class);
+        let here = self.solution.workers.iter().position(is_here);
         match here {
             Some(worker) => self.workers[worker].clone(),
             None => self.device(location),

@@ -1,9 +1,9 @@
 //! Reads a plan back into numbers, so that a plan from a file can be priced, checked and explained.
 use super::DUST;
 use crate::assemble::{Assembly, Inputs};
-use crate::solution::{Hosting, RouteClass, Solution, UsedWorker};
+use crate::solution::{Hosting, OnDevice, RouteClass, Solution, UsedWorker};
 use std::collections::BTreeMap;
-use tidemill_spec::plan::{Plan, SOURCE_DEVICE, Stage};
+use tidemill_spec::plan::{Plan, SOURCE_DEVICE, Stage, device_of};
 
 /// Why a plan does not fit the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,9 @@ pub enum ReadError {
         /// Its largest batch.
         batch: u32,
     },
+    /// A device that is not in the infrastructure.
+    #[error("the infrastructure has no device `{0}`")]
+    Device(String),
     /// A route without a stage for an operator or source.
     #[error("class {class} has no stage for `{operator}`")]
     Route {
@@ -76,6 +79,18 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
         places.insert(&worker.id, (location, Some(workers.len())));
         workers.push(UsedWorker { class, index: u32::try_from(index).unwrap_or(u32::MAX) });
     }
+    let mut devices: BTreeMap<&str, usize> = BTreeMap::new();
+    for device in &plan.devices {
+        let is_it = |name: &String| *name == device.id;
+        let found =
+            assembly.names.iter().zip(&assembly.devices).enumerate().find_map(|(class, (names, facts))| {
+                facts.as_ref()?;
+                Some((class, names.iter().position(is_it)?))
+            });
+        let (class, index) = found.ok_or_else(|| ReadError::Device(device.id.clone()))?;
+        devices.insert(&device.id, workers.len());
+        workers.push(UsedWorker { class, index: u32::try_from(index).unwrap_or(u32::MAX) });
+    }
     let stage_of = |class: &tidemill_spec::plan::RouteClass, operator: &str| -> Result<&Stage, ReadError> {
         let missing = || ReadError::Route { class: class.id, operator: operator.to_owned() };
         let id = class.route.get(operator).ok_or_else(missing)?;
@@ -110,8 +125,12 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
                     let modes = worker.map(|worker| {
                         operator.variants[variants[index]].modes[workers[worker].class].as_slice()
                     });
+                    let device = stage.device.as_deref().and_then(device_of);
+                    let device = device.and_then(|id| devices.get(id).copied());
                     let fits = |mode: &crate::problem::ServiceMode| {
+                        let class = device.map(|device| workers[device].class);
                         mode.batch == stage.max_batch
+                            && mode.remote.as_ref().map(|remote| remote.class) == class
                             && (stage.backend.is_none()
                                 || mode.backend.is_none()
                                 || mode.backend == stage.backend)
@@ -135,6 +154,7 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
                         mode,
                         share: 0.0,
                         wait_seconds: None,
+                        device: device.map(|worker| OnDevice { worker, wait_seconds: None }),
                     });
                     hostings.len() - 1
                 }

@@ -5,7 +5,7 @@ use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Bytes;
 
 fn hosting(operator: usize, worker: usize, location: usize, mode: usize, share: f64) -> Hosting {
-    Hosting { operator, worker: Some(worker), location, mode, share, wait_seconds: None }
+    Hosting { operator, worker: Some(worker), location, mode, share, wait_seconds: None, device: None }
 }
 
 /// Features on two workers of the edge, everything else in the cloud.

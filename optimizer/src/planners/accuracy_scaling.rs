@@ -120,6 +120,7 @@ impl Planner for AccuracyScaling {
     /// cost.
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         let time = SearchTime::begin();
+        let problem = &*problem.without_remotes();
         let unsupported = |reason: &str| {
             Err(PlannerError::Unsupported { planner: self.name().to_owned(), reason: reason.to_owned() })
         };

@@ -537,6 +537,7 @@ impl<'a> Assignment<'a> {
                         mode: draft.mode,
                         share: 0.0,
                         wait_seconds: wait.filter(|_| worker.is_some()).map(|wait| wait.seconds),
+                        device: None,
                     });
                     hostings.len() - 1
                 });

@@ -48,6 +48,7 @@ impl Planner for Beam {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        let problem = &*problem.without_remotes();
         if one_worker::is_asked(problem) {
             return one_worker::planned(problem, limits, self.name(), |part, limits| self.plan(part, limits));
         }

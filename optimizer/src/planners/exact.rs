@@ -57,7 +57,7 @@ mod variants;
 mod wait_levels;
 mod waits;
 
-use super::one_worker;
+use super::{devices, one_worker};
 use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{Planner, PlannerError, SearchLimits};
@@ -66,6 +66,7 @@ use crate::realise::{RealiseError, realise};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution};
 use best::{Best, too_small};
+pub(super) use cases::{concluded, is_better};
 use equal_cost::more_accurate;
 use extract::realised;
 use fault::{NAME, fault};
@@ -100,6 +101,11 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        if devices::are_offered(problem) {
+            return devices::planned(problem, limits, excluded, NAME, |part, limits, excluded| {
+                self.plan_without(part, limits, excluded)
+            });
+        }
         if !problem.limits.latency.is_empty() && problem.limits.wait_levels.is_empty() {
             return waits::with_waits(problem, limits, |problem, limits, asked| {
                 self.plan_with_levels(problem, limits, excluded, asked)

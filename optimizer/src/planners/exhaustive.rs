@@ -7,6 +7,7 @@
 //! operators on workers that could take less than a millionth of their records.
 mod choices;
 
+use super::devices;
 use crate::cost::cost;
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::{Problem, Producer};
@@ -40,6 +41,9 @@ impl Planner for Exhaustive {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        if devices::are_offered(problem) {
+            return devices::each(problem, limits, NAME, |part, limits| self.plan(part, limits));
+        }
         let unsupported =
             |reason: &str| PlannerError::Unsupported { planner: NAME.into(), reason: reason.into() };
         if problem.joint_variants() > MOST_VARIANTS {
@@ -263,7 +267,9 @@ fn extended(
         let rate = problem.edges[edge].rate;
         let transfer =
             way.bandwidth.filter(|_| bytes > 0.0).map_or(0.0, |bandwidth| bytes / rate / bandwidth);
-        begin = begin.max(before + way.delay + transfer);
+        if !problem.is_reply(&problem.edges[edge]) {
+            begin = begin.max(before + way.delay + transfer);
+        }
     }
     if problem.limits.latency.is_empty() {
         longer.ends.push(0.0);
@@ -436,6 +442,7 @@ fn realise(
                     mode: 0,
                     share: 0.0,
                     wait_seconds: None,
+                    device: None,
                 });
                 room.push(f64::INFINITY);
             }
@@ -452,6 +459,7 @@ fn realise(
                     mode,
                     share: 0.0,
                     wait_seconds: used.wait,
+                    device: None,
                 });
                 room.push(share);
             }

@@ -88,6 +88,7 @@ pub(super) fn with_most_accurate(
     planner: &str,
 ) -> Result<Outcome, PlannerError> {
     problem.check()?;
+    let problem = &*problem.without_remotes();
     if one_worker::is_asked(problem) {
         return one_worker::planned(problem, limits, planner, |part, limits| {
             with_most_accurate(part, limits, settings, pool, planner)

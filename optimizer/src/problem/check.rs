@@ -1,5 +1,5 @@
 //! Checks a problem before it is planned.
-use super::{AccuracyModel, Problem, Producer};
+use super::{AccuracyModel, Problem, Producer, Remote};
 
 /// An error in a problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -107,6 +107,12 @@ impl Problem {
                     variant.modes.len(),
                     self.worker_classes.len(),
                 )?;
+                let is_sorted =
+                    |modes: &Vec<super::ServiceMode>| modes.is_sorted_by_key(|mode| mode.remote.is_some());
+                if !variant.modes.iter().all(is_sorted) {
+                    let text = format!("{id}/{} has a mode with a device before one without", variant.id);
+                    return Err(ProblemError::Shape(text));
+                }
                 for mode in variant.modes.iter().flatten() {
                     let what = |of: &str| format!("{of} of {id}/{}", variant.id);
                     number(&what("the seconds per record"), mode.seconds_per_record, 0.0..=f64::MAX)?;
@@ -115,6 +121,9 @@ impl Problem {
                     number(&what("the mean"), mode.mean_call_seconds, 0.0..=f64::MAX)?;
                     number(&what("the variance"), mode.variance_call_seconds, 0.0..=f64::MAX)?;
                     number(&what("the memory"), mode.memory_bytes, 0.0..=f64::MAX)?;
+                    if let Some(remote) = &mode.remote {
+                        self.check_remote(remote, mode.batch, &what(""))?;
+                    }
                     if mode.batch == 0 {
                         return Err(ProblemError::Shape(what("a batch of 0")));
                     }
@@ -149,6 +158,28 @@ impl Problem {
             }
         }
         Ok(())
+    }
+
+    fn check_remote(&self, remote: &Remote, batch: u32, what: &str) -> Result<(), ProblemError> {
+        position(&format!("a device{what}"), remote.class, self.worker_classes.len())?;
+        let run = &remote.run;
+        if run.batch != batch || run.remote.is_some() {
+            return Err(ProblemError::Shape(format!(
+                "the run on a device{what} has another batch, or a device"
+            )));
+        }
+        let has_modes =
+            |variant: &super::Variant| variant.modes.get(remote.class).is_some_and(|modes| !modes.is_empty());
+        if self.operators.iter().flat_map(|operator| &operator.variants).any(has_modes) {
+            return Err(ProblemError::Shape(format!("the device{what} is a worker")));
+        }
+        let numbers =
+            [run.seconds_per_record, run.call_seconds, run.mean_call_seconds, run.variance_call_seconds];
+        let more = [run.memory_bytes, remote.sent_bytes, remote.received_bytes];
+        numbers
+            .into_iter()
+            .chain(more)
+            .try_for_each(|value| number(&format!("a figure of a device{what}"), value, 0.0..=f64::MAX))
     }
 
     fn check_by_variants(&self) -> Result<(), ProblemError> {

@@ -174,6 +174,26 @@ impl Rates {
         }
     }
 
+    /// Keeps only these variants of each operator, in this order.
+    fn only(&self, variants: &[Vec<usize>]) -> Self {
+        let mut kept: Vec<Vec<usize>> = Vec::new();
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (of, variants) in self.groups.iter().zip(variants) {
+            let old: Vec<usize> = variants.iter().map(|variant| of[*variant]).collect();
+            let mut left = old.clone();
+            left.sort_unstable();
+            left.dedup();
+            groups.push(old.iter().map(|group| left.partition_point(|other| other < group)).collect());
+            kept.push(left);
+        }
+        let (before, counts) = (self.counts(), kept.iter().map(Vec::len).collect::<Vec<_>>());
+        let case = |joint: usize| {
+            let old = digits(joint, &counts).into_iter().zip(&kept).map(|(digit, kept)| kept[digit]);
+            self.cases[number(old, &before)].clone()
+        };
+        Self { groups, cases: (0..counts.iter().product()).map(case).collect() }
+    }
+
     /// Whether it fits the problem.
     pub(super) fn check(&self, problem: &Problem) -> Result<(), ProblemError> {
         let fits = self.groups.len() == problem.operators.len()
@@ -254,6 +274,12 @@ impl Problem {
         self.rates.as_ref().map_or(self.edges[edge].rate, |rates| rates.case(variants).edges[edge])
     }
 
+    /// Records per second of an operator with these variants.
+    pub fn operator_rate(&self, operator: usize, variants: &[usize]) -> f64 {
+        let own = self.operators[operator].rate;
+        self.rates.as_ref().map_or(own, |rates| rates.case(variants).operators[operator])
+    }
+
     /// Sets rates by joint variants, and their maxima as its own.
     #[must_use]
     pub fn with_variant_rates(mut self, rates: Option<Rates>) -> Self {
@@ -298,6 +324,7 @@ impl Problem {
     /// Keeps only these variants of each operator, in this order.
     pub(super) fn only(mut self, variants: &[Vec<usize>]) -> Self {
         let sizes: Vec<_> = self.sizes.iter().map(|sizes| sizes.only(&self, variants)).collect();
+        let rates = self.rates.as_ref().map(|rates| rates.only(variants));
         fn kept<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
             positions.iter().map(|position| all[*position].clone()).collect()
         }
@@ -327,7 +354,7 @@ impl Problem {
                 contributions.iter_mut().zip(variants).for_each(|(values, of)| *values = kept(values, of));
             }
         }
-        self.with_sizes(sizes)
+        self.with_variant_rates(rates).with_sizes(sizes)
     }
 }
 

@@ -15,14 +15,14 @@ use tidemill_problems::{small_problem, small_problem_with_latency, small_problem
 use tidemill_random::Random;
 
 /// Absolute, for costs of some $/h.
-const TOLERANCE: f64 = 1e-6;
+pub(crate) const TOLERANCE: f64 = 1e-6;
 
-fn cases(default: u64) -> u64 {
+pub(crate) fn cases(default: u64) -> u64 {
     let asked = std::env::var("TIDEMILL_PLANNING_CASES").ok();
     asked.map_or(default, |asked| asked.parse().expect("TIDEMILL_PLANNING_CASES is a number"))
 }
 
-fn plan(planner: &dyn Planner, problem: &Problem) -> Outcome {
+pub(crate) fn plan(planner: &dyn Planner, problem: &Problem) -> Outcome {
     // No wall-clock guard: results must not depend on the load of the machine.
     let limits = SearchLimits { gap: 0.0, wall_seconds: None, ..SearchLimits::default() };
     let outcome = planner.plan(problem, &limits);

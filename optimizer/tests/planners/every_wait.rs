@@ -66,7 +66,13 @@ fn two_operators(
             Edge { from: Producer::Source(0), to: 0, input: 0, rate, bytes: vec![bytes.0] },
             Edge { from: Producer::Operator(0), to: 1, input: 0, rate, bytes: bytes.1 },
         ],
-        sources: vec![Source { id: "source".to_owned(), rate, locations: vec![(0, 1.0)], at_one_time: 1 }],
+        sources: vec![Source {
+            id: "source".to_owned(),
+            rate,
+            locations: vec![(0, 1.0)],
+            at_one_time: 1,
+            replies: false,
+        }],
         locations: (0..2).map(|tier| Location { name: format!("tier{tier}"), tier }).collect(),
         worker_classes: machines
             .iter()
@@ -201,6 +207,7 @@ fn by_hand(problem: &Problem, near: f64) -> Solution {
         mode: 0,
         share,
         wait_seconds: None,
+        device: None,
     };
     let solution = Solution {
         variants: vec![0, 0],

@@ -1,6 +1,7 @@
 //! All planners against each other and against known results.
 mod agreement;
 mod detectors;
+mod devices;
 mod every_wait;
 mod golden;
 mod published_case;

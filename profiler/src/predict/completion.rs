@@ -97,6 +97,7 @@ pub fn complete(
                 load_time: None,
                 // The memory of a model hardly depends on the machine.
                 peak_memory: largest_memory(profile, one),
+                model_part: None,
                 within: within.map(|factor| (factor * 100.0).ceil() / 100.0),
                 batches,
                 after_pause,

@@ -48,7 +48,11 @@ impl Infrastructure {
             // Machines with names are distinct: their remaining memory may differ.
             let told_apart = !first.names.is_empty() && !worker.names.is_empty();
             let memory = |w: &WorkerType| w.memory.clone().filter(|_| !told_apart);
-            let facts = |w: &WorkerType| (w.vcpu.clone(), memory(w), w.accelerators.clone());
+            // Prices, shares and addresses of devices may differ, as prices of machines do.
+            let devices = |w: &WorkerType| -> Vec<_> {
+                w.devices.iter().map(|of| (of.kind.clone(), of.count.clone(), of.memory.clone())).collect()
+            };
+            let facts = |w: &WorkerType| (w.vcpu.clone(), memory(w), w.accelerators.clone(), devices(w));
             if facts(first) != facts(worker) {
                 found.push(
                     Diagnostic::error(
@@ -57,7 +61,7 @@ impl Infrastructure {
                     )
                     .at(worker.worker_type.span.clone())
                     .with_related(first.worker_type.span.clone(), "before")
-                    .with_help("give it another name, or the same vcpu, memory and accelerators"),
+                    .with_help("give it another name, or the same vcpu, memory, accelerators and devices"),
                 );
             }
         }
@@ -230,6 +234,7 @@ impl Tier {
                 );
             }
             worker.check(found);
+            worker.check_devices(found);
         }
     }
 }

@@ -21,6 +21,7 @@ impl Plan {
         check.classes(self);
         check.shares(self);
         check.edges(self);
+        check.devices(self);
         check.policies(self);
         check.found
     }
@@ -47,7 +48,7 @@ impl Plan {
 }
 
 /// Collects findings and looks up their places.
-struct Check<'a> {
+pub(super) struct Check<'a> {
     tree: Option<&'a Value>,
     found: Diagnostics,
 }
@@ -61,7 +62,13 @@ impl<'a> Check<'a> {
         self.found.len() >= ENOUGH
     }
 
-    fn report(&mut self, path: &[Step<'_>], code: &'static str, message: String, help: impl Into<String>) {
+    pub(super) fn report(
+        &mut self,
+        path: &[Step<'_>],
+        code: &'static str,
+        message: String,
+        help: impl Into<String>,
+    ) {
         let mut diagnostic = Diagnostic::error(code, message).with_help(help);
         if let Some(tree) = self.tree {
             diagnostic.span = tree.span_at(path);
@@ -189,7 +196,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn unique(&mut self, list: &'static str, what: &str, ids: &[&str]) {
+    pub(super) fn unique(&mut self, list: &'static str, what: &str, ids: &[&str]) {
         let mut seen = HashSet::new();
         for (index, id) in ids.iter().enumerate() {
             let path = [Key(list), Index(index), Key("id")];

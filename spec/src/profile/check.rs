@@ -152,6 +152,11 @@ impl<'a> Check<'a> {
                 let help = "write at least `batches: [{batch: 1, p75: 10ms}]`";
                 self.report(&[here[0], here[1], Key("batches")], "E0803", message, help);
             }
+            if service.model_part.is_some_and(|part| !(part.0 > 0.0 && part.0 <= 100.0)) {
+                let message = format!("{} without a part of the model in its times", named(service));
+                let help = "write a part above 0% and at most 100%, or leave it out";
+                self.report(&[here[0], here[1], Key("model_part")], "E0803", message, help);
+            }
             if service.within.is_some_and(|factor| !(factor >= 1.0 && factor.is_finite())) {
                 let message = format!("{} cannot be within a factor below 1", named(service));
                 let help = "write a factor of 1 or more, such as `within: 1.5`, or leave it out";

@@ -188,6 +188,7 @@ mod tests {
                 model: None,
                 load_time: None,
                 peak_memory: Some(Bytes(n)),
+                model_part: None,
                 within: None,
                 after_pause: None,
                 batches: vec![BatchTime {

@@ -27,6 +27,7 @@ impl Workflow {
         self.check_state(&mut found);
         self.check_accuracy(&mut found);
         self.check_variants(&mut found);
+        self.check_devices(&mut found);
         self.check_resources(&mut found);
         self.check_policies(&mut found);
         found

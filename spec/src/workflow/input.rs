@@ -1,5 +1,5 @@
 //! The short and the long form of an operator's inputs.
-use super::{Batching, OnPanic, Operator, WhenCut};
+use super::{Batching, DeviceChoice, OnPanic, Operator, WhenCut};
 use crate::backend::BackendChoice;
 use crate::deserializer::coded;
 use crate::plan::Freshness;
@@ -126,6 +126,11 @@ pub(super) struct OperatorForm {
     /// Inference backend. Default: auto.
     #[serde(default)]
     backend: Option<Located<BackendChoice>>,
+    /// Where the model runs: `cpu`, on the processors of its worker; `proxy`, there in a process of its own; a kind of device, on one
+    /// of that kind, on this or another machine.
+    /// Default: the plan decides.
+    #[serde(default)]
+    device: Option<Located<DeviceChoice>>,
     /// Batches for the model.
     #[serde(default)]
     batching: Option<Batching>,
@@ -159,6 +164,7 @@ impl TryFrom<OperatorForm> for Operator {
             inputs,
             variants: form.variants,
             backend: form.backend,
+            device: form.device,
             batching: form.batching,
             on_panic: form.on_panic,
             options: form.options,

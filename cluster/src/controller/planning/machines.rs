@@ -192,6 +192,7 @@ fn tier(name: &str, placed: &[Placed<'_>], taken: &BTreeMap<String, Taken>, note
             vcpu: Some(least(worker_type, &|machine| machine.processors).into()),
             memory: Some(Bytes(memory).into()),
             accelerators: accelerators(placed, worker_type),
+            devices: Vec::new(),
             price: HourlyPrice(f64::from_bits(price)).into(),
             names: names.into_iter().map(Located::from).collect(),
             locations: (!location.is_empty()).then(|| location.into()).into_iter().collect(),

@@ -46,7 +46,11 @@ pub(super) fn by_cases(
 }
 
 /// Completes the outcome of the whole, given the cheapest plan and the least bound of the parts in `all`.
-pub(super) fn concluded(mut all: Outcome, limits: &SearchLimits, is_out_of_time: bool) -> Outcome {
+pub(in crate::planners) fn concluded(
+    mut all: Outcome,
+    limits: &SearchLimits,
+    is_out_of_time: bool,
+) -> Outcome {
     all.status = match (all.cost, all.bound) {
         (None, Some(f64::INFINITY)) => Status::Infeasible,
         (None, _) if is_out_of_time => Status::TimeLimited,
@@ -66,7 +70,7 @@ pub(super) fn concluded(mut all: Outcome, limits: &SearchLimits, is_out_of_time:
 }
 
 /// Whether a plan is cheaper than the best so far, or more accurate at equal cost.
-pub(super) fn is_better(
+pub(in crate::planners) fn is_better(
     problem: &Problem,
     (cost, solution): (f64, &Solution),
     best: Option<(f64, &Solution)>,

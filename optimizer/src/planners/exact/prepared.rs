@@ -379,7 +379,9 @@ impl<'a> Prepared<'a> {
             let from = self.problem.sources[source].locations[0].0;
             let route = self.problem.route(from, location)?;
             cost += edge.rate * edge.bytes[0] * SECONDS_PER_HOUR * route.price;
-            latency = latency.max(transfer_seconds(self.problem, from, location, edge.bytes[0]));
+            if !self.problem.is_reply(edge) {
+                latency = latency.max(transfer_seconds(self.problem, from, location, edge.bytes[0]));
+            }
         }
         Some((cost, latency))
     }

@@ -66,7 +66,13 @@ fn case(
         name: "case".to_owned(),
         operators: services.iter().enumerate().map(operator).collect(),
         edges: streams,
-        sources: vec![Source { id: "source".to_owned(), rate, locations: vec![(0, 1.0)], at_one_time: 1 }],
+        sources: vec![Source {
+            id: "source".to_owned(),
+            rate,
+            locations: vec![(0, 1.0)],
+            at_one_time: 1,
+            replies: false,
+        }],
         locations: (0..locations).map(|tier| Location { name: format!("tier-{tier}"), tier }).collect(),
         worker_classes: machines
             .iter()

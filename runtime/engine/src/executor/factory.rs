@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use tidemill_operators::api::{BoundOperator, Inference, MakeInstance, OperatorError};
 use tidemill_operators::model::{ChosenBackend, ModelSpec};
-use tidemill_spec::plan::Stage;
+use tidemill_spec::plan::{PlanDevice, Sends, Stage, device_of};
 
 /// A stage with a model as plain data: another process can load the model from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,12 +26,14 @@ pub struct ExecutorSpec {
 }
 
 impl ExecutorSpec {
-    /// The model of a stage on the device of the stage.
-    pub fn of(stage: &Stage, operator: &BoundOperator) -> Self {
+    /// The model of a stage on the device of the stage. `devices`: those of the plan.
+    pub fn of(stage: &Stage, operator: &BoundOperator, devices: &[PlanDevice]) -> Self {
+        let device = stage.device.clone().unwrap_or_else(|| CPU.to_owned());
+        let planned = device_of(&device).and_then(|id| devices.iter().find(|device| device.id == id));
         Self {
-            device: stage.device.clone().unwrap_or_else(|| CPU.to_owned()),
-            address: None,
-            sends_rows: false,
+            address: planned.and_then(|device| device.address.clone()),
+            device,
+            sends_rows: stage.sends == Sends::Rows,
             stage: stage.id.clone(),
             max_batch: stage.max_batch,
             model: operator.model.clone(),

@@ -1,0 +1,82 @@
+//! Why a model runs on a device, or on the worker of its stage.
+use super::Story;
+use crate::plan::dollars;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use tidemill_optimizer::cost::Cost;
+use tidemill_optimizer::explain::DeviceReason;
+use tidemill_optimizer::physical::worker_names;
+use tidemill_optimizer::solution::Solution;
+
+impl Story<'_> {
+    /// A line for each operator whose model could run on a device.
+    pub(super) fn write_devices(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.devices.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nmodels on devices")?;
+        self.devices.iter().try_for_each(|reason| writeln!(out, "  {}", self.device_reason(reason)))
+    }
+
+    fn device_reason(&self, reason: &DeviceReason) -> String {
+        let Some(best) = &self.best.solution else { return String::new() };
+        let id = &self.problem().operators[reason.operator].id;
+        let own = format!("{id} runs {}: {}", self.places(best, &reason.places), price(reason.cost));
+        let kind = match is_remote(reason) {
+            true => "without a device",
+            false => "with a device",
+        };
+        match &reason.other {
+            Some(other) => format!(
+                "{own}; cheapest {kind}: {}, {}",
+                self.places(&other.solution, &other.places),
+                price(other.cost)
+            ),
+            None => format!("{own}; no plan {kind} was found"),
+        }
+    }
+
+    pub(super) fn device_value(&self, reason: &DeviceReason) -> Value {
+        let value = |solution: &Solution, places: &[(usize, Option<usize>)], cost: Cost| {
+            let names = worker_names(self.assembly, solution);
+            let places = places.iter().map(|(at, device)| {
+                let device = device.map(|device| names[device].clone());
+                json!({"location": self.problem().locations[*at].name, "device": device})
+            });
+            json!({"places": places.collect::<Vec<_>>(), "cost": cost.total(), "network": cost.network})
+        };
+        let chosen = self.best.solution.as_ref().map(|best| value(best, &reason.places, reason.cost));
+        let other = reason.other.as_ref().map(|other| value(&other.solution, &other.places, other.cost));
+        json!({
+            "operator": self.problem().operators[reason.operator].id,
+            "on_a_device": is_remote(reason),
+            "chosen": chosen,
+            "cheapest_of_the_other_kind": other,
+            "text": self.device_reason(reason),
+        })
+    }
+
+    fn places(&self, solution: &Solution, places: &[(usize, Option<usize>)]) -> String {
+        let names = worker_names(self.assembly, solution);
+        let all = places.iter().map(|(at, device)| {
+            let location = &self.problem().locations[*at].name;
+            match device {
+                Some(device) => format!("on {} from {location}", names[*device]),
+                None => format!("at {location}"),
+            }
+        });
+        all.collect::<Vec<_>>().join(" and ")
+    }
+}
+
+fn is_remote(reason: &DeviceReason) -> bool {
+    reason.places.iter().any(|(_, device)| device.is_some())
+}
+
+/// The cost of a plan, with its traffic where that costs something.
+fn price(cost: Cost) -> String {
+    match cost.network >= 5e-5 {
+        true => format!("{} (traffic {:.4})", dollars(cost.total()), cost.network),
+        false => dollars(cost.total()),
+    }
+}
