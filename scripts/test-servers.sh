@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what some tests talk to and nothing else needs. Fails if it cannot be had; the tests then skip it.
 #
-#   scripts/test-servers.sh python      a Python with NumPy and pyarrow, into .tidemill/test-python
+#   scripts/test-servers.sh python      a Python with NumPy, pyarrow, gRPC and ONNX Runtime, into .tidemill/test-python
 #   scripts/test-servers.sh cameras     GStreamer's RTSP server; needs root and Debian's packages
 #   scripts/test-servers.sh mqtt        mosquitto and its clients; the same
 #   scripts/test-servers.sh postgres    PostgreSQL; the same
@@ -10,9 +10,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case "${1:-}" in
   python)
     python=.tidemill/test-python
-    "$python/bin/python" -c 'import numpy, pyarrow' 2>/dev/null && exit
+    "$python/bin/python" -c 'import numpy, pyarrow, grpc, onnxruntime' 2>/dev/null && exit
     python3 -m venv "$python" >/dev/null
-    "$python/bin/python" -m pip install --quiet --disable-pip-version-check numpy==2.4.6 pyarrow==26.0.1
+    packages=(numpy==2.4.6 pyarrow==26.0.1 grpcio==1.85.3)
+    packages+=(onnxruntime==1.31.1) # of the same version as in scripts/fetch-library.sh: outputs are compared bit for bit
+    "$python/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}"
     ;;
   cameras)
     packages=(gir1.2-gst-rtsp-server-1.0 python3-gi glib-networking)

@@ -32,6 +32,13 @@ pub struct Candidate {
     pub absent: bool,
 }
 
+impl Candidate {
+    /// Whether this is its id, or its path as written in the workflow.
+    pub(crate) fn is_named(&self, variant: Option<&str>) -> bool {
+        variant.is_some_and(|variant| self.manifest.id == *variant || self.written == variant)
+    }
+}
+
 /// A variant that is left out, for a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {

@@ -7,6 +7,7 @@
 //! | how do its workers run in processes of their own, and read streams? | [`processes`], [`streams`] |
 //! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`measured`], [`delivery`], [`publication`] |
 //! | what is there to plan, and what is a plan expected to do? | [`planning`], [`planned`], [`service_level`], [`highs`], [`expectation`], [`waits`], [`relaxation`], [`weak_figures`] |
+//! | over which links may its models be remote? | [`requirements`] |
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
 //! | what does a run do now, and what does a monitoring system see? | [`run_figures`], [`metrics`], [`otlp`] |
 //! | what do records at the sinks look like? | [`samples`] |
@@ -77,6 +78,7 @@ pub mod processes;
 pub mod publication;
 pub mod recording;
 pub mod relaxation;
+pub mod requirements;
 pub mod resumption;
 pub mod run_control;
 pub mod run_figures;

@@ -1,5 +1,6 @@
 //! Serves metrics of active runs for Prometheus at `http://ADDR/metrics` in the OpenMetrics text form, and the figures of runs for
 //! `tidemill top` at `http://ADDR/figures`.
+pub mod device;
 mod family;
 mod inventory;
 #[cfg(feature = "metrics")]

@@ -128,31 +128,8 @@ impl Case {
                     .into());
             }
         };
-        let (mut profile, mut digests) = (Profile::empty(workflow.name.value.clone()), Vec::new());
-        for path in &asked.profiles {
-            let file = profile_file(path, workflow_file, asked)?;
-            let read = ProfileFile::load(&file)?;
-            let found = read.validate_against(&workflow);
-            if found.has_errors() {
-                return Err(found.into());
-            }
-            listener.warnings(&found);
-            digests.push(read.profile.digest());
-            // It was found to be of the same operators, whatever their workflow was called.
-            let mut own = read.profile;
-            own.workflow.name.clone_from(&workflow.name.value);
-            let merged = profile.merge(&own)?;
-            for note in merged.notes {
-                // A workflow that changed since is reported for each file.
-                if let Note::OtherMachine(worker_type) = note {
-                    listener.warning(&format!(
-                        "`{worker_type}` is another machine in {}: the figures of both are merged",
-                        file.display()
-                    ));
-                }
-            }
-            profile = merged.profile;
-        }
+        let (profile, digests) =
+            merged(&asked.profiles, (&workflow, workflow_file), asked.infrastructure.as_deref(), listener)?;
         listener.warnings(&misspelt_types(&infrastructure, &profile));
         let candidates = (reading.candidates)(&workflow)?;
         let models = candidates.into_iter().map(|(operator, list)| {
@@ -294,21 +271,60 @@ pub fn profile_in(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("profile.yaml") } else { path.to_owned() }
 }
 
+/// Reads the profiles of a workflow and merges them; with the digest of each.
+///
+/// # Errors
+/// A profile that is missing, with the command that measures it; mistakes in a profile, or one of another workflow.
+pub(crate) fn merged(
+    profiles: &[PathBuf],
+    (workflow, workflow_file): (&Workflow, &Path),
+    infrastructure: Option<&Path>,
+    listener: &dyn Listener,
+) -> anyhow::Result<(Profile, Vec<String>)> {
+    let (mut profile, mut digests) = (Profile::empty(workflow.name.value.clone()), Vec::new());
+    for path in profiles {
+        let file = profile_file(path, workflow_file, infrastructure)?;
+        let read = ProfileFile::load(&file)?;
+        let found = read.validate_against(workflow);
+        if found.has_errors() {
+            return Err(found.into());
+        }
+        listener.warnings(&found);
+        digests.push(read.profile.digest());
+        // It was found to be of the same operators, whatever their workflow was called.
+        let mut own = read.profile;
+        own.workflow.name.clone_from(&workflow.name.value);
+        let merged = profile.merge(&own)?;
+        for note in merged.notes {
+            // A workflow that changed since is reported for each file.
+            if let Note::OtherMachine(worker_type) = note {
+                listener.warning(&format!(
+                    "`{worker_type}` is another machine in {}: the figures of both are merged",
+                    file.display()
+                ));
+            }
+        }
+        profile = merged.profile;
+    }
+    Ok((profile, digests))
+}
+
 /// Returns the profile, if it is there.
-fn profile_file(path: &Path, workflow: &Path, asked: &PlanningOptions) -> Result<PathBuf, Failure> {
+fn profile_file(path: &Path, workflow: &Path, infrastructure: Option<&Path>) -> Result<PathBuf, Failure> {
     let file = profile_in(path);
     if file.exists() {
         return Ok(file);
     }
-    let infrastructure = asked.infrastructure.as_deref().map(|file| file.display().to_string());
-    Err(Failure::new(Kind::Configuration, format!("there is no profile {}", file.display())).with_help(
-        format!(
-            "create one: `tidemill profile {} --infra {} --out {}`",
-            workflow.display(),
-            infrastructure.unwrap_or_else(|| "FILE".to_owned()),
-            path.display()
-        ),
-    ))
+    let command = measuring(workflow, infrastructure, path);
+    Err(Failure::new(Kind::Configuration, format!("there is no profile {}", file.display()))
+        .with_help(format!("create one: {command}")))
+}
+
+/// The command that measures a profile.
+pub(crate) fn measuring(workflow: &Path, infrastructure: Option<&Path>, profile: &Path) -> String {
+    let infrastructure = infrastructure.map_or_else(|| "FILE".to_owned(), |file| file.display().to_string());
+    let (workflow, profile) = (workflow.display(), profile.display());
+    format!("`tidemill profile {workflow} --infra {infrastructure} --out {profile}`")
 }
 
 /// Converts the error of a planner, with an exit code.

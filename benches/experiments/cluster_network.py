@@ -8,6 +8,7 @@ input, one a line, and answers each with a line of JSON. When its input ends it 
     cut NAME         nothing passes the link (`edge-hub`, `hub-cloud`) or reaches the machine any more; nobody is told
     heal NAME        it passes again
     shape LINK MBIT  the rate of a link, both ways
+    delay LINK MS    its delay one way, in milliseconds
     bytes            what each link has carried, by direction
 
 Rates are held by the kernel (`tc tbf`). Delays are made here, because many kernels have no netem: each link is a pair of TUN devices,
@@ -218,6 +219,8 @@ class Network:
                 self.heal(name)
             case ["shape", name, rate]:
                 self.shape(name, float(rate))
+            case ["delay", name, milliseconds]:
+                self.wires[name].delay = float(milliseconds) / 1e3
             case ["bytes"]:
                 return {"bytes": self.carried(), "lost": {name: sum(wire.lost) for name, wire in self.wires.items()}}
             case _:

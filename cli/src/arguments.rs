@@ -29,9 +29,16 @@ pub(crate) use cluster::{
 };
 
 mod device;
+mod requirements;
+
+pub(crate) use requirements::RequirementsArguments;
+
 mod groups;
 
-pub(crate) use device::DeviceProxyArguments;
+pub(crate) use device::{
+    DeviceBackend, DeviceChoice, DeviceLimitsArguments, DeviceProcessArguments, DeviceProxyArguments,
+    DeviceVerb, DrainDeviceArguments, ListDevicesArguments, ServeDeviceArguments, WatchDevicesArguments,
+};
 pub(crate) use groups::{command, described_command};
 
 mod models;
@@ -132,10 +139,15 @@ pub(crate) enum Verb {
     /// Be the device proxy of a model whose plan says `device: proxy`: the executor starts this.
     #[command(hide = true)]
     DeviceProxy(DeviceProxyArguments),
+    /// Serve a session for `device serve`, which starts this.
+    #[command(hide = true)]
+    DeviceProcess(DeviceProcessArguments),
     /// Plan a workflow: variants, machines and routes at the least cost.
     Plan(PlanArguments),
     /// Explain a plan and the cost of other service levels.
     Explain(ExplainArguments),
+    /// Find the links over which the devices of models may be remote, for a budget of time.
+    Requirements(RequirementsArguments),
     /// Simulate hours of a plan in seconds: rates, latencies, queues, cost.
     Simulate(SimulateArguments),
     /// Draw a workflow, or a plan for it.
@@ -153,6 +165,12 @@ pub(crate) enum Verb {
         /// The verb.
         #[command(subcommand)]
         verb: SourceVerb,
+    },
+    /// Serve this machine's accelerator to stages elsewhere; list, limit and drain its sessions.
+    Device {
+        /// The verb.
+        #[command(subcommand)]
+        verb: DeviceVerb,
     },
     /// Show the records that pass a source or an operator of a running workflow, pictures too.
     Tap(TapArguments),

@@ -20,6 +20,7 @@ use tidemill_app::sent::normal;
 use tidemill_deploy::deployment::Deployment;
 use tidemill_deploy::{DeployError, Files, NetworkMode, Request, Target};
 use tidemill_inference::backend::onnxruntime;
+use tidemill_spec::backend::runtime;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::{PlanFile, Stage};
 use tidemill_spec::workflow::Workflow;
@@ -65,7 +66,7 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     request.services = tidemill_service::registered().iter().map(|service| service.needs).collect();
     match &arguments.image {
         Some(image) => request.image.clone_from(image),
-        None => has_backends(&plan, &request.image)?,
+        None => has_backends(&plan.plan.stages, &request.image)?,
     }
     if request.target == Target::Compose {
         let before = identity::before(&arguments.out)?;
@@ -112,14 +113,20 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
 }
 
 /// The image of this version has the built-in backend alone: containers of it would start, and their run would not.
-fn has_backends(plan: &PlanFile, image: &str) -> Result<(), Failure> {
-    let missing = |stage: &&Stage| stage.backend.as_deref() == Some(onnxruntime::NAME);
-    let Some(stage) = plan.plan.stages.iter().find(missing) else { return Ok(()) };
+fn has_backends(stages: &[Stage], image: &str) -> Result<(), Failure> {
+    let of = |stage: &Stage| stage.backend.clone().filter(|backend| runtime(backend) == onnxruntime::NAME);
+    let missing = stages.iter().find_map(|stage| Some((stage, of(stage)?)));
+    let Some((stage, backend)) = missing else { return Ok(()) };
     let message = format!(
-        "`{}` of the plan runs on the backend {}, and the image {image} has no ONNX Runtime",
-        stage.operator,
-        onnxruntime::NAME
+        "`{}` of the plan runs on the backend {backend}, and the image {image} has no ONNX Runtime",
+        stage.operator
     );
+    if backend != onnxruntime::NAME {
+        return Err(Failure::new(Kind::Configuration, message).with_help(format!(
+            "name an image of yours, based on {image}, with a libonnxruntime.so that has this provider and with what it \
+             needs: `--image IMAGE`"
+        )));
+    }
     Err(Failure::new(Kind::Configuration, message).with_help(format!(
         "name an image that has it: `--image {image}-onnxruntime`, which `scripts/image.sh --onnxruntime` \
          builds; or plan with a profile of the backend rten"
@@ -328,6 +335,7 @@ fn tell(arguments: &DeployArguments, files: &Files) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_spec::plan::Plan;
 
     #[test]
     fn ways_from_a_folder() {
@@ -336,6 +344,24 @@ mod tests {
         assert_eq!(way("/a/out", "/a/out/workflow.yaml"), "workflow.yaml");
         assert_eq!(way("/a/b/../out", "/c/./d/../workflow.yaml"), "../../c/workflow.yaml");
         assert_eq!(way("out", "examples/vqa/workflow.yaml"), "../examples/vqa/workflow.yaml");
+    }
+
+    #[test]
+    fn images_of_this_version_have_no_library_and_none_has_a_card() {
+        let text = "version: 1\nworkflow: {name: w}\nworkers: [{id: here, tier: here, worker_type: here}]\n\
+                    stages: [{id: see, operator: see, variant: m, backend: ort, worker: here}]\n\
+                    classes: [{id: 0, share: 1.0, route: {see: see}}]\n";
+        let refused = |backend: &str| {
+            let plan = Plan::parse(&text.replace("ort,", &format!("{backend},")), "plan.yaml").unwrap();
+            has_backends(&plan.stages, "tidemill:1").err().map(|failure| failure.to_string())
+        };
+        assert_eq!(refused("rten"), None);
+        let told = refused("ort").unwrap();
+        assert!(
+            told.contains("runs on the backend ort, and the image tidemill:1 has no ONNX Runtime"),
+            "{told}"
+        );
+        assert!(refused("ort:cuda").unwrap().contains("runs on the backend ort:cuda"));
     }
 
     /// Who reads the deployment is where the links lead.

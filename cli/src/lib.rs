@@ -41,6 +41,7 @@ mod plan;
 mod profile;
 mod progress;
 mod report;
+mod requirements;
 mod run;
 mod schema;
 mod screen;
@@ -83,11 +84,13 @@ pub fn main() -> ! {
         Verb::Test(arguments) => test::test(&arguments, &terminal),
         Verb::Plan(arguments) => plan::plan(&arguments, &terminal),
         Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
+        Verb::Requirements(arguments) => requirements::requirements(&arguments, &terminal),
         Verb::Simulate(arguments) => simulate::simulate(&arguments, &terminal),
         Verb::Graph(arguments) => graph::graph(&arguments),
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),
         Verb::Source { verb } => source::source(&verb, &terminal),
+        Verb::Device { verb } => device::device(&verb, &terminal),
         Verb::Tap(arguments) => tap::tap(&arguments, &terminal),
         Verb::State { verb } => state::state(&verb, &terminal),
         #[cfg(feature = "cluster")]
@@ -99,6 +102,7 @@ pub fn main() -> ! {
         Verb::WorkerProcess => run::processes::worker(),
         Verb::NetProcess => run::processes::net(),
         Verb::DeviceProxy(arguments) => device::proxy(&arguments),
+        Verb::DeviceProcess(arguments) => device::process(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments, &terminal),
         Verb::Completions(arguments) => manual::completions(&arguments),
         Verb::Man(arguments) => manual::manual(&arguments),

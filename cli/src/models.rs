@@ -265,6 +265,11 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
         None => file.to_path_buf(),
     };
     let facts = facts(&model)?;
+    // Those that can be used here, with the providers of a library; of a manifest those that it allows.
+    let here = backend::usable(&file.with_file_name("")).into_iter();
+    let is_allowed = |name: &str| manifest.as_ref().is_none_or(|manifest| manifest.allows(name));
+    let here: Vec<&str> =
+        here.filter(|(name, is_usable)| *is_usable && is_allowed(name)).map(|(name, _)| name).collect();
     let port = |port: &Port| {
         let shape = port.shape.as_ref().map(|s| s.iter().map(ToString::to_string).collect::<Vec<_>>());
         json!({"name": port.name, "dtype": port.element.to_string(), "shape": shape})
@@ -275,10 +280,11 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
         "producer": facts.producer,
         "inputs": facts.inputs.iter().map(port).collect::<Vec<_>>(),
         "outputs": facts.outputs.iter().map(port).collect::<Vec<_>>(),
-        "metadata": facts.metadata, "manifest": manifest,
+        "metadata": facts.metadata, "manifest": manifest, "backends_here": here,
     });
     print(output, &document, |out| {
         write_facts(out, &facts)?;
+        writeln!(out, "\nbackends here: {}", here.join(", "))?;
         match &manifest {
             Some(manifest) => {
                 writeln!(out, "\n{}: {}", manifest.id, manifest.description)?;

@@ -1,5 +1,6 @@
 //! The report of a run, for people and for programs.
 mod curves;
+mod devices;
 mod kept;
 mod objects;
 pub(crate) mod page;
@@ -135,6 +136,7 @@ impl RunDocument<'_> {
         self.sinks(out)?;
         writeln!(out)?;
         self.stages(out)?;
+        devices::write(&self.report.stages, out)?;
         self.losses(out)?;
         self.levels(out)?;
         let takes_back = |sink: &str| {

@@ -19,14 +19,19 @@ pub(crate) enum Side {
 /// A table with a header line.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
-    columns: Vec<(&'static str, Side)>,
+    columns: Vec<(String, Side)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table without rows. A column without a cell is not printed.
     pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        Self::of(columns.iter().map(|(name, side)| ((*name).to_owned(), *side)).collect())
+    }
+
+    /// A table without rows, whose columns are known only now.
+    pub(crate) fn of(columns: Vec<(String, Side)>) -> Self {
+        Self { columns, rows: Vec::new() }
     }
 
     /// Adds a row; it has a cell for each column.
@@ -56,7 +61,7 @@ impl Table {
     /// # Errors
     /// Errors of `out`.
     fn write_within(&self, most: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
-        let header = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
+        let header = self.columns.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         let used: Vec<usize> = (0..self.columns.len())
             .filter(|column| {
                 self.rows.iter().any(|row| row.get(*column).is_some_and(|cell| !cell.is_empty()))
@@ -139,7 +144,7 @@ impl Table {
 
     fn lengths(&self, column: usize, of: impl Fn(&str) -> usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| of(cell)).chain([of(self.columns[column].0)]).max().unwrap_or(0)
+        cells.map(|cell| of(cell)).chain([of(&self.columns[column].0)]).max().unwrap_or(0)
     }
 }
 

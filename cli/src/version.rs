@@ -9,7 +9,10 @@ use tidemill_inference::backend;
 
 /// Prints versions and features.
 pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
+    // Those of providers that are not here would be one line each on every machine.
+    let here: Vec<&str> = backend::usable(Path::new(".")).into_iter().map(|(name, _)| name).collect();
     let backends: Vec<(&str, Result<String, String>)> = backend::registered()
+        .filter(|registered| here.contains(&registered.name))
         .map(|registered| {
             let found = (registered.open)(Path::new("."));
             (registered.name, found.map(|backend| backend.version()).map_err(|error| error.to_string()))

@@ -10,6 +10,7 @@ fn every_verb_has_help_with_examples() {
         &["plan"],
         &["plan", "diff"],
         &["explain"],
+        &["requirements"],
         &["simulate"],
         &["graph"],
         &["profile"],

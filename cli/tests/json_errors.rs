@@ -23,6 +23,7 @@ fn wrong_files_are_told_as_validate_tells_them() {
         &["run", &file][..],
         &["plan", &file, "--infra", infrastructure, "--profiles", profile],
         &["explain", &file, "--infra", infrastructure, "--profiles", profile],
+        &["requirements", &file, "--profiles", profile],
         &["profile", &file, "--infra", infrastructure],
     ] {
         let outcome = tidemill(&[arguments, &["--output", "json"]].concat()).expect(78);

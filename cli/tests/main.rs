@@ -77,6 +77,7 @@ mod rates;
 mod recordings;
 mod reference;
 mod reports;
+mod requirements;
 mod resumed;
 mod schemas;
 mod secrets;

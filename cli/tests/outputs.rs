@@ -53,6 +53,7 @@ fn every_verb(place: &Place, forms: &[&str]) -> Vec<Vec<String>> {
         calls.push(vec!["run", &workflow, "--output", form]);
         calls.push([&["plan", vqa], &planning[..], &["--output", form]].concat());
         calls.push([&["explain", vqa], &planning[..], &["--output", form]].concat());
+        calls.push([&["requirements", vqa], &planning[2..4], &["--output", form]].concat());
     }
     calls.into_iter().map(|call| call.into_iter().map(str::to_owned).collect()).collect()
 }

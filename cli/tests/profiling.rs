@@ -324,7 +324,7 @@ fn wrong_arguments_are_told() {
     let outcome = run(&arguments).expect(2);
     assert!(outcome.stderr.contains("did you mean `half`?"), "{}", outcome.stderr);
     let backend = tidemill(&["profile", &workflow, "--infra", "i.yaml", "--backend", "onnx"]).expect(2);
-    assert!(backend.stderr.contains("[possible values: ort, rten]"), "{}", backend.stderr);
+    assert!(backend.stderr.contains("[possible values: ort, rten, ort:cuda, "), "{}", backend.stderr);
     let minutes = tidemill(&["profile", &workflow, "--infra", "i.yaml", "--budget", "1m"]).expect(2);
     assert!(
         minutes.stderr.contains("write `1min` for minutes, `1ms` for milliseconds"),

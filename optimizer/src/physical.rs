@@ -26,6 +26,7 @@ use tidemill_spec::plan::{
     default_percentile,
 };
 use tidemill_spec::policies::resolve;
+use tidemill_spec::workflow::Workflow;
 use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 
 /// Shares below this are rounding errors.

@@ -1,6 +1,7 @@
 //! Names of inference backends, which run models.
 //!
-//! The program that registers backends knows them, so it rejects unknown ones; this crate does not.
+//! The program that registers backends knows them, so it rejects unknown ones; this crate does not. `ort:cuda` is the
+//! runtime `ort` on the provider `cuda`: another candidate than `ort`, which loads the same file.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -36,4 +37,14 @@ impl BackendChoice {
     pub fn named(&self) -> Option<&str> {
         (self.0 != Self::AUTO).then_some(self.0.as_str())
     }
+}
+
+/// Returns the runtime of a backend: `ort` of `ort:cuda`, and of `ort`.
+///
+/// ```
+/// use tidemill_spec::backend::runtime;
+/// assert_eq!((runtime("ort:cuda"), runtime("rten")), ("ort", "rten"));
+/// ```
+pub fn runtime(backend: &str) -> &str {
+    backend.split_once(':').map_or(backend, |(runtime, _)| runtime)
 }

@@ -37,6 +37,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod artifact;
 mod boxes;
 mod check;
 mod constant;
@@ -51,6 +52,7 @@ mod preprocess;
 mod state;
 mod tensors;
 
+pub use artifact::Artifact;
 pub use boxes::{Activation, Background, BoxDecoding, BoxForm, BoxScores, Grid, GridForm, Level};
 pub use check::{BLANK_COLUMN, BLANK_DESCRIPTION, BLANK_LICENCE, BLANK_ORIGIN};
 pub use constant::{Constant, ConstantValue, Number};
@@ -83,8 +85,8 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "is_empty")]
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
     pub sha256: Located<String>,
-    /// Files of backends that load another file than `file`, by backend. If each backend has one, `file` can be left
-    /// out. A model with a decoder cannot have them.
+    /// Files of backends that load another file than `file`, by backend; that of `ort` is also for `ort:cuda`, unless
+    /// this has its own. If each backend has one, `file` can be left out. A model with a decoder cannot have them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub artifacts: BTreeMap<String, Artifact>,
     /// SPDX identifier of the licence.
@@ -97,7 +99,8 @@ pub struct Manifest {
     /// Floating-point operations of one record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flops: Option<u64>,
-    /// Backends that run it, the preferred first. Only a `published` model has none.
+    /// Backends that run it, the preferred first. A workflow that names `ort:cuda` needs `ort` or `ort:cuda` here. Only
+    /// a `published` model has none.
     #[serde(default, skip_serializing_if = "no_backends")]
     pub backends: Located<Vec<Located<BackendId>>>,
     /// Inputs of the model.
@@ -122,17 +125,6 @@ pub struct Manifest {
     /// Measured quality of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
-}
-
-/// The file of a model for one backend.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Artifact {
-    /// Path of the file, in a format that the backend reads; relative as `file` of the manifest.
-    pub file: Located<String>,
-    /// sha256 of the file, 64 hexadecimal digits.
-    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
-    pub sha256: Located<String>,
 }
 
 /// Origin of a model.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_engine::{
-    EdgeMetrics, Metric, MetricOf, MetricValue, Observer, Served, SinkMetrics, StageMetrics,
+    CPU, EdgeMetrics, Metric, MetricOf, MetricValue, Observer, Served, SinkMetrics, StageMetrics,
 };
 use tidemill_operators::feeds::FeedState;
 use tidemill_spec::plan::Stage;
@@ -114,9 +114,11 @@ impl ObservedRun {
         for stage in &program.plan.stages {
             let Some(metrics) = self.observer.stage(&stage.id) else { continue };
             let (labels, source) = (self.of_stage(stage), program.sources.get(&stage.operator));
+            let on_device = metrics.device.get().is_some_and(|device| device != CPU);
             let now = self.observer.now();
             values.serve(StageMetrics::SERVED, (&[metrics], now), &labels, |of| match of {
                 MetricOf::Models => stage.variant.is_some(),
+                MetricOf::Devices => on_device,
                 MetricOf::Sources => source.is_some(),
                 _ => true,
             });

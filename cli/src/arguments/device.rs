@@ -1,7 +1,15 @@
-//! Arguments of device proxies.
-use clap::Args;
+//! Arguments of `tidemill device`, and of processes of devices.
+use super::{OutputForm, is_value, parse_time};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
+use tidemill_engine::remote::Address;
+use tidemill_spec::units::{Bytes, Percent};
 
+/// A device and its limits: share, and bytes of memory.
+pub(crate) type TenantChoice = (String, f64, Option<u64>);
+
+/// Arguments of the proxy that an executor starts.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceProxyArguments {
     /// The only back end; default: all that are here.
@@ -10,4 +18,237 @@ pub(crate) struct DeviceProxyArguments {
     /// From where libraries of back ends are looked for.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: PathBuf,
+}
+
+/// Verbs of devices.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeviceVerb {
+    /// Serve this machine's accelerator or processors as a device, on which stages elsewhere compute their models.
+    Serve(Box<ServeDeviceArguments>),
+    /// List the devices of this machine: tenants, sessions, memory, runs.
+    Ls(ListDevicesArguments),
+    /// Watch the devices of this machine.
+    Top(WatchDevicesArguments),
+    /// Change the share and the memory of a tenant, at once.
+    Limits(DeviceLimitsArguments),
+    /// End a session, or all of them and the device, each at its next run: its models move to another device.
+    Drain(DrainDeviceArguments),
+}
+
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceBackend {
+    /// All back ends of this build that are usable here.
+    Auto,
+    /// rten, on processors.
+    Rten,
+    /// ONNX Runtime.
+    Ort,
+    /// No computation: outputs that follow from the inputs, times from a profile.
+    Emulated,
+}
+
+/// The back end of a device.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceProcessArguments {
+    /// What computes.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) backend: DeviceBackend,
+    /// Times and memory of models on an emulated device, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Folder from where libraries of back ends are looked for. Default: the current one.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) libraries: Option<PathBuf>,
+}
+
+/// `tidemill device serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill device serve --listen tcp://0.0.0.0:7440
+  tidemill device serve --listen unix:///run/user/1000/gpu.sock --backend ort
+  tidemill device serve --listen tcp://127.0.0.1:7440 --device gpu0 --kind t4 --memory 16GiB \\
+    --tenant vision=50%,8GiB --tenant speech=30%,4GiB
+  tidemill device serve --listen tcp://127.0.0.1:7440 --backend emulated --profile t4.json
+
+A plan uses it by `device: device:tcp://HOST:7440` at a stage. Each session computes in a process of its own. Shares hold while
+several tenants want the device; a tenant alone has all of it. A session that would hold more memory than its tenant may gets an
+error, and others notice nothing. Profile of an emulated device:
+  {\"kind\": \"gpu\", \"memory\": 17179869184, \"models\": {\"detect\": {\"run_ms\": 2, \"row_ms\": 0.5}}, \"others\": {\"run_ms\": 5}}")]
+pub(crate) struct ServeDeviceArguments {
+    /// Where clients reach the device: tcp://HOST:PORT, unix:///PATH, session://PLACES; may be given several times.
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    pub(crate) listen: Vec<Address>,
+    /// Name of the device, once on each machine.
+    #[arg(long, value_name = "NAME", default_value = "device")]
+    pub(crate) device: String,
+    /// Kind of the device, as in infrastructure files and profiles. Default: that of the back end.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<String>,
+    #[command(flatten)]
+    pub(crate) process: DeviceProcessArguments,
+    /// A program that serves the sessions by another back end.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["backend", "profile", "libraries"])]
+    pub(crate) proxy_program: Option<PathBuf>,
+    /// Runs that the device computes at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) slots: u32,
+    /// Memory for models and tensors of all sessions together. Default: no limit, or that of the profile.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<u64>,
+    /// A tenant with its share of the device's time and the memory of its sessions; may be given several times. All others are
+    /// the tenant `default`, whose share is what is left.
+    #[arg(long, value_name = "NAME=SHARE[,MEMORY]", value_parser = tenant)]
+    pub(crate) tenant: Vec<TenantChoice>,
+    /// Refuse clients of other tenants.
+    #[arg(long, requires = "tenant")]
+    pub(crate) only_tenants: bool,
+    /// Sessions at once.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sessions: u32,
+    /// End a session whose run takes longer while others wait.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    pub(crate) longest_run: Duration,
+    /// Folder for the files of models, which clients upload once. Default: `device` in the cache folder of Tidemill.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Size of the files of models; those that were not used for longest are removed.
+    #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = size)]
+    pub(crate) cache_limit: u64,
+    /// Certificate of this machine as PEM, with its chain: TLS on all addresses but Unix sockets.
+    #[arg(long, value_name = "FILE", requires_all = ["key", "authority"])]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Key of the certificate as PEM.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+    /// Certificate of the authority that certifies clients, as PEM.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) authority: Option<PathBuf>,
+    /// Serve Prometheus metrics at http://ADDR/metrics, such as `127.0.0.1:9466`.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
+}
+
+/// A device of this machine.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeviceChoice {
+    /// Name of the device, where this machine has several.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+}
+
+/// `tidemill device ls`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill device ls
+  tidemill device ls --device gpu0 --output json
+
+States: greeting (its client has not said who it is), idle, waiting (for its turn), running (it has a turn; alone, it keeps it).
+Computed is the time of the device, waited that in which runs waited for their turns.")]
+pub(crate) struct ListDevicesArguments {
+    #[command(flatten)]
+    pub(crate) choice: DeviceChoice,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill device top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill device top
+  tidemill device top --once
+  tidemill device top --output json       one line each second")]
+pub(crate) struct WatchDevicesArguments {
+    #[command(flatten)]
+    pub(crate) choice: DeviceChoice,
+    /// Print once and end.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill device limits`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill device limits vision --share 30%
+  tidemill device limits vision --memory 4GiB
+  tidemill device limits vision --memory 0B        no limit
+
+They hold at once, and until the device ends. A session that holds more than it now may keeps what it holds, and gets no more. A
+tenant that is not listed needs a share; sessions that began before stay with the tenant `default`.")]
+pub(crate) struct DeviceLimitsArguments {
+    /// The tenant.
+    #[arg(value_name = "TENANT")]
+    pub(crate) tenant: String,
+    /// Its part of the device's time while others want it.
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub(crate) share: Option<f64>,
+    /// Memory of its sessions together; 0B: no limit.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<u64>,
+    #[command(flatten)]
+    pub(crate) choice: DeviceChoice,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill device drain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill device drain                  all sessions; then the device ends
+  tidemill device drain 3 --device gpu0  one session, as `tidemill device ls` numbers them
+
+The device admits nobody any more. A session ends before its next run, and every call before that run has its reply: the stage
+computes the run elsewhere, and no record is lost or doubled. Waits until the last session is gone.")]
+pub(crate) struct DrainDeviceArguments {
+    /// The session. Default: all.
+    #[arg(value_name = "SESSION")]
+    pub(crate) session: Option<u64>,
+    #[command(flatten)]
+    pub(crate) choice: DeviceChoice,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    is_value(text)?;
+    text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    is_value(text)?;
+    let percent: Percent =
+        text.parse().map_err(|error: tidemill_spec::units::UnitError| error.to_string())?;
+    match percent.0 {
+        part if part > 0.0 => Ok(part / 100.0),
+        _ => Err("a share is above 0 %".to_owned()),
+    }
+}
+
+fn tenant(text: &str) -> Result<TenantChoice, String> {
+    let (name, limits) = text.split_once('=').ok_or("write NAME=SHARE, as in `vision=50%,8GiB`")?;
+    let (part, memory) = match limits.split_once(',') {
+        Some((part, memory)) => (part, Some(size(memory)?)),
+        None => (limits, None),
+    };
+    Ok((name.to_owned(), share(part)?, memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_have_a_share_and_perhaps_memory() {
+        assert_eq!(tenant("vision=50%,8GiB"), Ok(("vision".to_owned(), 0.5, Some(8 << 30))));
+        assert_eq!(tenant("vision=100%"), Ok(("vision".to_owned(), 1.0, None)));
+        for wrong in ["vision", "vision=", "vision=0%", "vision=50%,much", "vision=150%"] {
+            assert!(tenant(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -21,7 +21,16 @@ const GROUPS: [(&str, &[Row]); 5] = [
             (&["schema"], ""),
         ],
     ),
-    ("Plan", &[(&["profile"], ""), (&["plan"], ""), (&["explain"], ""), (&["simulate"], "")]),
+    (
+        "Plan",
+        &[
+            (&["profile"], ""),
+            (&["plan"], ""),
+            (&["explain"], ""),
+            (&["simulate"], ""),
+            (&["requirements"], ""),
+        ],
+    ),
     (
         "Run and watch",
         &[
@@ -63,6 +72,7 @@ const GROUPS: [(&str, &[Row]); 5] = [
                 "Start, remove and show a deployment; print its logs, upgrade it",
             ),
             (&["elastic"], ""),
+            (&["device"], ""),
             (&["health"], ""),
             (&["doctor"], ""),
             (&["completions", "man", "version"], "Print shell completions, manual pages, versions"),

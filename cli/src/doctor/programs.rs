@@ -26,7 +26,8 @@ fn onnxruntime(directory: &Path) -> Finding {
     match (OnnxRuntime::open(directory), found) {
         (Ok(runtime), _) => {
             let version = tidemill_inference::backend::Backend::version(&runtime);
-            Finding::ok(name, format!("{version}, {}", runtime.library().display()))
+            let path = runtime.library().display().to_string();
+            Finding::ok(name, format!("{version}, {path}; providers: {}", providers(&runtime)))
         }
         // The user requested exactly this file, so no other is tried.
         (Err(error), Found::Named { variable, .. }) => {
@@ -42,6 +43,15 @@ fn onnxruntime(directory: &Path) -> Finding {
                 .fix("tidemill doctor --fix")
         }
     }
+}
+
+/// The providers of the library, which compute on other processors: `cuda` is the backend `ort:cuda`.
+fn providers(runtime: &OnnxRuntime) -> String {
+    let told = runtime.providers().into_iter().map(|(name, fault)| match fault {
+        Some(fault) => format!("{name} (does not start: {fault})"),
+        None => name.to_owned(),
+    });
+    std::iter::once("cpu".to_owned()).chain(told).collect::<Vec<_>>().join(", ")
 }
 
 fn highs(directory: &Path) -> Finding {

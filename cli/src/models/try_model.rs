@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
+use tidemill_inference::backend::placement::Placed;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::{backend, choice};
 
@@ -75,6 +76,7 @@ pub(super) fn try_model(arguments: &TryArguments, terminal: &Terminal) -> anyhow
         blueprint,
         path,
         backend: (&choice.backend, &version, &choice.why()),
+        placement: &choice.placement,
         records: &records,
         outcomes: &outcomes,
         results: &results,
@@ -103,6 +105,8 @@ struct Answer<'a> {
     path: &'a Path,
     /// Its name, its version, and the reason for its choice.
     backend: (&'a str, &'a str, &'a str),
+    /// What computes the model's operators, where its backend has several processors.
+    placement: &'a [Placed],
     records: &'a [Record],
     outcomes: &'a [Outcome],
     results: &'a [Results],
@@ -120,7 +124,7 @@ fn document(answer: &Answer<'_>) -> Value {
         "version": 1,
         "manifest": answer.path.display().to_string(),
         "id": answer.blueprint.manifest.id,
-        "backend": {"name": name, "version": version, "why": why},
+        "backend": {"name": name, "version": version, "why": why, "placement": answer.placement},
         "records": records,
         "comparison": answer.compared.map(comparison::json),
         "saved": saved,

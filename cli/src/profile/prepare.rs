@@ -12,6 +12,7 @@ use tidemill_inference::backend::backend;
 use tidemill_profiler::child::Program;
 use tidemill_profiler::subject::{Model, Subject};
 use tidemill_profiler::tasks::Host;
+use tidemill_spec::manifest::Manifest;
 use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::Workflow;
 
@@ -55,6 +56,21 @@ fn load_average() -> Option<f64> {
     tidemill_machine::load_average().map(|[minute, ..]| minute)
 }
 
+/// The backends of a model to measure: that of its operator, those that are wanted, or all of its manifest. `ort:cuda` runs what
+/// the manifest allows for `ort`, but is measured only where it is named.
+fn asked(named: Option<&str>, manifest: &Manifest, wanted: &[String]) -> impl Iterator<Item = String> {
+    let mut names: Vec<String> = match named {
+        Some(named) => vec![named.to_owned()],
+        None => manifest.backends.iter().map(ToString::to_string).collect(),
+    };
+    if named.is_none() {
+        let more: Vec<String> = wanted.iter().filter(|name| !names.contains(name)).cloned().collect();
+        names.extend(more);
+    }
+    names.retain(|name| manifest.allows(name) && (wanted.is_empty() || wanted.contains(name)));
+    names.into_iter()
+}
+
 /// The models that can run here with the backends that are wanted; why others are left out goes to `skipped`.
 fn models(
     workflow: &Workflow,
@@ -73,13 +89,7 @@ fn models(
                 skipped.push(format!("{id}: {name} is left out: {obstacle}"));
                 continue;
             }
-            let allowed = |name: &String| operator.named_backend().is_none_or(|named| named == name);
-            let backends: Vec<String> = candidate
-                .manifest
-                .backends
-                .iter()
-                .map(ToString::to_string)
-                .filter(|name| allowed(name) && (wanted.is_empty() || wanted.contains(name)))
+            let backends: Vec<String> = asked(operator.named_backend(), &candidate.manifest, wanted)
                 .filter(|name| backend(name, directory).is_ok())
                 .collect();
             if backends.is_empty() {

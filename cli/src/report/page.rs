@@ -2,7 +2,7 @@
 use super::RunDocument;
 use super::records::{self, SinkRecords};
 use super::series::Recorder;
-use super::{curves, objects, processor, sections, windows};
+use super::{curves, devices, objects, processor, sections, windows};
 use std::path::Path;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
 use tidemill_app::levels::SHORT_TICKS;
@@ -131,6 +131,9 @@ impl Page<'_> {
         }
         if document.report.stages.iter().any(|stage| stage.compute.count > 0) {
             add("stages", "Where the time goes", &|part| sections::stages(document.report, part));
+        }
+        if devices::is_any(&document.report.stages) {
+            add("devices", "Devices", &|part| devices::section(&document.report.stages, part));
         }
         if !self.recorder.steps().is_empty() {
             add("resources", "Throughput and resources", &|part| {

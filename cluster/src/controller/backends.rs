@@ -4,7 +4,7 @@
 use crate::api::WorkerView;
 use crate::facts::Role;
 use std::collections::{BTreeMap, BTreeSet};
-use tidemill_spec::backend::BackendChoice;
+use tidemill_spec::backend::{BackendChoice, runtime};
 use tidemill_spec::plan::{Plan, Stage};
 use tidemill_spec::profile::Profile;
 use tidemill_spec::workflow::Workflow;
@@ -119,6 +119,10 @@ fn fix(backend: &str) -> &'static str {
         ONNXRUNTIME => {
             "install ONNX Runtime there (`tidemill doctor --fix`), or start the worker in an image with `-onnxruntime`"
         }
+        provider if runtime(provider) == ONNXRUNTIME => {
+            "let TIDEMILL_ONNXRUNTIME there name a libonnxruntime.so with this provider (`tidemill doctor` shows those of a \
+             library), and start the worker again"
+        }
         _ => "start the worker with a program that has it",
     }
 }
@@ -135,6 +139,21 @@ mod tests {
             "address": null, "hosts": [], "version": "1"
         });
         serde_json::from_value(view).unwrap()
+    }
+
+    #[test]
+    fn a_missing_provider_needs_another_library() {
+        let views = [worker("hub", Some(&["ort", "rten"]))];
+        let message = check(&views, &roles(&[("hub", "ort:cuda")])).unwrap_err();
+        assert!(
+            message
+                .contains("the backend `ort:cuda`, which worker hub does not have: let TIDEMILL_ONNXRUNTIME"),
+            "{message}"
+        );
+        assert_eq!(
+            check(&[worker("hub", Some(&["ort", "ort:cuda"]))], &roles(&[("hub", "ort:cuda")])),
+            Ok(())
+        );
     }
 
     /// Roles that need these backends for the operator `see`.

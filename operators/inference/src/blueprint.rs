@@ -17,6 +17,7 @@ use crate::steps::{OutputSteps, column_shape};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidemill_spec::backend::runtime;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::{
@@ -197,9 +198,10 @@ impl Blueprint {
         Arc::new(Self { artifacts, ..self.clone() })
     }
 
-    /// The blueprint for a backend: another one than this where the manifest names a file for it.
+    /// The blueprint for a backend: another one than this where the manifest names a file for it or for its runtime.
     pub fn for_backend(self: &Arc<Self>, backend: &str) -> Arc<Self> {
-        Arc::clone(self.artifacts.get(backend).unwrap_or(self))
+        let own = self.artifacts.get(backend).or_else(|| self.artifacts.get(runtime(backend)));
+        Arc::clone(own.unwrap_or(self))
     }
 
     /// Digests of all files that backends load.
@@ -375,7 +377,7 @@ pub(crate) fn labels_text(output: &ModelOutput) -> bool {
 }
 
 /// Names of the outputs that the head of this output reads beside it.
-fn names_beside(output: &ModelOutput) -> impl Iterator<Item = &Located<String>> {
+pub(crate) fn names_beside(output: &ModelOutput) -> impl Iterator<Item = &Located<String>> {
     output.postprocess.iter().flat_map(|step| match &step.value {
         Postprocess::DecodeBoxes(decoding) => outputs_beside(decoding),
         _ => Vec::new(),

@@ -1,4 +1,5 @@
 //! Choice of a model's backend: the requested one, or the fastest of those that the manifest allows.
+use crate::backend::placement::{self, Placed};
 use crate::backend::{self, Backend, BackendError, library};
 use crate::blueprint::Blueprint;
 use crate::error::ModelError;
@@ -52,18 +53,24 @@ pub struct Choice {
     pub reason: Reason,
     /// Allowed backends that could not be used, with the reason.
     pub left_out: Vec<(String, String)>,
+    /// What computes the model's operators, where its backend has several processors.
+    pub placement: Vec<Placed>,
 }
 
 impl Choice {
-    /// The reason in a few words.
+    /// The reason in a few words, and what computes.
     pub fn why(&self) -> String {
-        match &self.reason {
+        let why = match &self.reason {
             Reason::Asked => "as asked".to_owned(),
             Reason::OnlyOne => "the only one here".to_owned(),
             Reason::Probed(probes) | Reason::Remembered(probes) => {
                 let times = probes.iter().map(|p| format!("{} {:.2} ms", p.backend, p.median_us / 1e3));
                 times.collect::<Vec<_>>().join(", ")
             }
+        };
+        match placement::in_words(&self.placement) {
+            Some(placement) => format!("{why}; {placement}"),
+            None => why,
         }
     }
 }
@@ -84,6 +91,9 @@ impl fmt::Display for Choice {
                     ", measured earlier)"
                 })?;
             }
+        }
+        if let Some(placement) = placement::in_words(&self.placement) {
+            write!(f, "; {placement}")?;
         }
         for (backend, reason) in &self.left_out {
             write!(f, "; without {backend}: {reason}")?;
@@ -131,7 +141,10 @@ pub fn load_with_memory(
     if asked != "auto" {
         not_allowed(blueprint, asked)?;
         let loaded = Model::load(blueprint.clone(), backend::backend(asked, directory)?.as_ref())?;
-        let choice = Choice { model, backend: asked.to_owned(), reason: Reason::Asked, left_out: Vec::new() };
+        let (backend, placement) = (asked.to_owned(), loaded.placement());
+        let choice = Choice { model, backend, reason: Reason::Asked, left_out: Vec::new(), placement };
+        // What the named provider left to others is told, whoever named it.
+        let choice = if choice.placement.is_empty() { choice } else { report(choice) };
         return Ok((loaded, choice));
     }
     let mut left_out: Vec<(String, String)> = Vec::new();
@@ -153,8 +166,8 @@ pub fn load_with_memory(
         && let Some(backend) = available.iter().find(|backend| backend.name() == fastest)
         && let Ok(loaded) = Model::load(blueprint.clone(), backend.as_ref())
     {
-        let choice =
-            Choice { model, backend: fastest.to_owned(), reason: Reason::Remembered(probes), left_out };
+        let (backend, placement) = (fastest.to_owned(), loaded.placement());
+        let choice = Choice { model, backend, reason: Reason::Remembered(probes), left_out, placement };
         return Ok((loaded, report(choice)));
     }
     let mut models = Vec::new();
@@ -196,14 +209,15 @@ pub fn load_with_memory(
     }
     let loaded = models.swap_remove(position);
     let reason = if probes.is_empty() { Reason::OnlyOne } else { Reason::Probed(probes) };
-    let choice = Choice { model, backend: loaded.backend().to_owned(), reason, left_out };
+    let (backend, placement) = (loaded.backend().to_owned(), loaded.placement());
+    let choice = Choice { model, backend, reason, left_out, placement };
     Ok((loaded, report(choice)))
 }
 
 /// Checks whether the backend is allowed, before anything is loaded.
 pub(crate) fn not_allowed(blueprint: &Blueprint, asked: &str) -> Result<(), ModelError> {
     let backends = &blueprint.manifest.backends;
-    if asked == "auto" || backends.iter().any(|allowed| allowed.to_string() == asked) {
+    if asked == "auto" || blueprint.manifest.allows(asked) {
         return Ok(());
     }
     Err(ModelError::NotAllowed {

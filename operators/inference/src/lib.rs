@@ -23,6 +23,7 @@ pub mod origin;
 mod ort_format;
 mod output_column;
 mod output_steps;
+pub mod payload;
 pub mod postprocess;
 pub mod prepared;
 pub mod preprocess;

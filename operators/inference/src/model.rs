@@ -1,6 +1,7 @@
 //! A model ready to run: prepare records, run a batch, finish the results.
 mod apart;
 mod feeds;
+mod processors;
 mod texts;
 
 use crate::backend::{Backend, BackendError, Session};
@@ -18,7 +19,6 @@ use crate::sequence::generation::Generator;
 use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps, StepsError};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
-use std::time::Duration;
 use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Postprocess, Preprocess};
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::ElementType;
@@ -86,7 +86,7 @@ impl Model {
     pub fn load(blueprint: Arc<Blueprint>, backend: &dyn Backend) -> Result<Self, ModelError> {
         let blueprint = blueprint.for_backend(backend.name());
         let manifest = &blueprint.manifest;
-        if !manifest.backends.iter().any(|allowed| allowed.to_string() == backend.name()) {
+        if !manifest.allows(backend.name()) {
             return Err(ModelError::NotAllowed {
                 asked: backend.name().to_owned(),
                 allowed: manifest.backends.value.clone(),
@@ -172,12 +172,6 @@ impl Model {
     /// Name of the backend.
     pub fn backend(&self) -> &'static str {
         self.backend
-    }
-
-    /// Processor time so far of the backend's own threads, if it has any.
-    pub fn processor_time_elsewhere(&self) -> Duration {
-        let decoder = self.decoder.as_ref().map(|decoder| decoder.session.processor_time_elsewhere());
-        self.session.processor_time_elsewhere() + decoder.unwrap_or_default()
     }
 
     /// A record of zeros, for trials and probes; for a model that takes sounds of any length, a second, and of pictures of any

@@ -3,7 +3,6 @@ use crate::onnx::{FLOAT, INT64, Message, cast, integer, joining, node};
 use crate::shapes::{folder, model, port};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_inference::backend::registered;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
 use tidemill_inference::model::Model;
@@ -101,7 +100,7 @@ fn a_model_of_pictures_of_any_width_is_tried_on_a_line() {
     let folder = folder(&file, ports);
     let Ok(blueprint) = Blueprint::read(&folder.path().join("m.yaml")) else { panic!("it agrees") };
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for backend in registered().filter_map(|backend| (backend.open)(here).ok()) {
+    for backend in crate::backends_here().filter_map(|backend| (backend.open)(here).ok()) {
         let loaded = Model::load(Arc::clone(&blueprint), backend.as_ref());
         assert!(
             loaded.is_ok(),

@@ -10,7 +10,6 @@ use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_inference::MlKind;
-use tidemill_inference::backend::registered;
 use tidemill_inference::blueprint::{Blueprint, Wanted};
 use tidemill_inference::error::ModelError;
 use tidemill_inference::model::Model;
@@ -82,8 +81,7 @@ fn last_columns(
     without: &str,
 ) -> Vec<(&'static str, ArrayRef)> {
     let (id, variants) = ("model".into(), ["m.yaml".into()]);
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let backends = registered().filter(|backend| backend.name != without && (backend.open)(here).is_ok());
+    let backends = crate::backends_here().filter(|backend| backend.name != without);
     let result = |name| {
         let context =
             OperatorContext { variants: &variants, backend: Some(name), ..OperatorContext::new(&id, folder) };

@@ -4,7 +4,7 @@ use crate::onnx::{FLOAT, INT64, Message, floats, joining};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_inference::backend::{Backend, registered};
+use tidemill_inference::backend::Backend;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
 use tidemill_inference::model::Model;
@@ -56,7 +56,7 @@ fn results(folder: &Path, texts: &[&str]) -> Vec<Vec<String>> {
         .unwrap_or_else(|errors| panic!("{}", ModelError::collect(errors).render(false)));
     assert!(!blueprint.one_by_one, "texts of different lengths are run together");
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let backends = registered().filter_map(|backend| (backend.open)(here).ok());
+    let backends = crate::backends_here().filter_map(|backend| (backend.open)(here).ok());
     let mut all = Vec::new();
     for backend in backends {
         let backend: Arc<dyn Backend> = backend;

@@ -21,3 +21,12 @@ mod shipped_vehicle_models;
 mod tables;
 mod texts;
 mod windows;
+
+use std::path::Path;
+use tidemill_inference::backend::{Registration, registered};
+
+/// The backends of this machine that run every model: a provider, such as `ort:cuda`, refuses those that it cannot compute.
+fn backends_here() -> impl Iterator<Item = Registration> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    registered().filter(|backend| !backend.name.contains(':') && (backend.open)(here).is_ok())
+}

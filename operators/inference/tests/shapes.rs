@@ -12,7 +12,6 @@ use arrow_schema::{DataType, Field};
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_inference::MlKind;
-use tidemill_inference::backend::registered;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
 use tidemill_inference::model::Model;
@@ -70,7 +69,7 @@ pub(crate) fn loaded(folder: &Path) -> Vec<Model> {
     let blueprint = Blueprint::read(&folder.join("m.yaml"))
         .unwrap_or_else(|errors| panic!("{}", ModelError::collect(errors).render(false)));
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let backends = registered().filter_map(|backend| (backend.open)(here).ok());
+    let backends = crate::backends_here().filter_map(|backend| (backend.open)(here).ok());
     let load = |backend: Arc<dyn tidemill_inference::backend::Backend>| {
         Model::load(Arc::clone(&blueprint), backend.as_ref())
             .unwrap_or_else(|error| panic!("{}: {error}", backend.name()))

@@ -10,7 +10,6 @@ use arrow_array::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_inference::MlKind;
-use tidemill_inference::backend::registered;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
 use tidemill_operators::api::{Instance, Output};
@@ -61,8 +60,7 @@ pub(crate) fn run(folder: &Path, manifest: &str, backend: &str, texts: &[&str]) 
 
 /// Names of the backends of this machine.
 pub(crate) fn backends() -> Vec<&'static str> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    registered().filter(|backend| (backend.open)(here).is_ok()).map(|backend| backend.name).collect()
+    crate::backends_here().map(|backend| backend.name).collect()
 }
 
 #[test]

@@ -26,11 +26,16 @@ pub struct DeviceBackend {
 }
 
 impl DeviceBackend {
-    /// Computes with one of the device's back ends, which it must have. Where the time goes is added up in `times`.
-    pub fn new(session: Arc<DeviceSession>, name: &str, times: Arc<Mutex<DeviceTimes>>) -> Self {
+    /// Computes with one of the device's back ends, which it must have.
+    pub fn new(session: Arc<DeviceSession>, name: &str) -> Self {
         let version = session.snapshot().backends.iter().find(|(known, _)| known == name);
         let version = version.map(|(_, version)| version.clone()).unwrap_or_default();
-        Self { name: kept(name), version, session, loaded: Arc::default(), times }
+        Self { name: kept(name), version, session, loaded: Arc::default(), times: Arc::default() }
+    }
+
+    /// A clone that adds up in `times` where the time of its runs goes.
+    pub fn timed(&self, times: Arc<Mutex<DeviceTimes>>) -> Self {
+        Self { times, ..self.clone() }
     }
 
     fn failed(&self, model: &str, error: CallError) -> BackendError {

@@ -40,7 +40,7 @@ impl ExecutorFactory for Devices {
 
     fn prepare(&self, spec: &ExecutorSpec, _make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
         // Loaded and tried once, so that a wrong model or device is found before the run begins.
-        let instance = Arc::new(Device::of(spec)?).connected()?.instance()?;
+        let (instance, _) = Arc::new(Device::of(spec)?).connected()?.instance()?;
         Ok(PreparedModel { backend: instance.backend(), instance: None })
     }
 
@@ -112,9 +112,8 @@ impl Device {
             .map_err(tidemill_inference::error::ModelError::collect)?;
         let backend = chosen(&blueprint.manifest, &self.spec.backend, &session)
             .map_err(|reason| OperatorError::new(format!("{}: {reason}", self.name)))?;
-        let times = Arc::default();
-        let backend = DeviceBackend::new(Arc::clone(&session), &backend, Arc::clone(&times));
-        Ok(Connected { device: Arc::clone(self), backend, session, times, _own: own })
+        let backend = DeviceBackend::new(Arc::clone(&session), &backend);
+        Ok(Connected { device: Arc::clone(self), backend, session, _own: own })
     }
 }
 
@@ -140,20 +139,36 @@ struct Connected {
     device: Arc<Device>,
     backend: DeviceBackend,
     session: Arc<Session>,
-    times: Arc<Mutex<DeviceTimes>>,
     _own: Option<Own>,
 }
 
+/// Where the time of a copy's runs went since the last look.
+type Times = Arc<Mutex<DeviceTimes>>;
+
+fn take(times: &Times) -> DeviceTimes {
+    std::mem::take(&mut *times.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 impl Connected {
-    fn instance(&self) -> Result<Box<dyn Inference>, OperatorError> {
+    /// A copy of the model, with times of its own: another copy may compute a batch meanwhile.
+    fn instance(&self) -> Result<(Box<dyn Inference>, Times), OperatorError> {
         let Device { name, spec, models, sends_rows, .. } = &*self.device;
-        let why = format!("on {name}");
-        if !sends_rows {
-            return models.instance_on(spec, &self.backend, &why);
+        let (why, times) = (format!("on {name}"), Times::default());
+        if *sends_rows {
+            let backend = ChosenBackend { name: self.backend.name().to_owned(), why };
+            let session = Arc::clone(&self.session);
+            let rows = RemoteRows::load(spec, session, name, backend, Arc::clone(&times))?;
+            return Ok((Box::new(rows), times));
         }
-        let (session, times) = (Arc::clone(&self.session), Arc::clone(&self.times));
-        let backend = ChosenBackend { name: self.backend.name().to_owned(), why };
-        Ok(Box::new(RemoteRows::load(spec, session, name, backend, times)?))
+        let instance = models.instance_on(spec, &self.backend.timed(Arc::clone(&times)), &why)?;
+        // The trial of a loaded model is part of no batch.
+        take(&times);
+        Ok((instance, times))
+    }
+
+    fn inner(self: Arc<Self>) -> Result<Inner, OperatorError> {
+        let (instance, times) = self.instance()?;
+        Ok(Inner::There(self, instance, times))
     }
 }
 
@@ -176,7 +191,7 @@ struct Elsewhere {
 
 /// What a copy computes with.
 enum Inner {
-    There(Arc<Connected>, Box<dyn Inference>),
+    There(Arc<Connected>, Box<dyn Inference>, Times),
     Here(Box<dyn Inference>),
 }
 
@@ -195,8 +210,7 @@ impl Elsewhere {
                 let connected = Arc::clone(connected);
                 let number = *number;
                 drop(place);
-                let instance = connected.instance()?;
-                return Ok((number, Inner::There(connected, instance)));
+                return Ok((number, connected.inner()?));
             }
             Current::Here(number, since) if (self.now)() - since < AGAIN => {
                 let number = *number;
@@ -219,8 +233,7 @@ impl Elsewhere {
                 }
                 *place = Current::There(number + 1, Arc::clone(&connected));
                 drop(place);
-                let instance = connected.instance()?;
-                Ok((number + 1, Inner::There(connected, instance)))
+                Ok((number + 1, connected.inner()?))
             }
             // A proxy of our own can always be started; a run begins with the devices of its plan.
             Err(error) if is_first || !error.lost || matches!(self.device.place, Place::Own { .. }) => {
@@ -261,7 +274,7 @@ struct Remote {
 impl Remote {
     fn model(&mut self) -> &mut dyn Inference {
         match &mut self.inner {
-            Inner::There(_, model) | Inner::Here(model) => model.as_mut(),
+            Inner::There(_, model, _) | Inner::Here(model) => model.as_mut(),
         }
     }
 
@@ -269,12 +282,11 @@ impl Remote {
     fn attempt(&mut self, parts: &[RecordBatch]) -> Result<Output, OperatorError> {
         let mut output = Output::default();
         let result = self.model().infer_parts(parts, &mut output);
-        if let Inner::There(connected, _) = &self.inner {
+        if let Inner::There(connected, _, times) = &self.inner {
             if let Some(reason) = connected.session.lost() {
                 return Err(OperatorError::lost(format!("{}: {reason}", self.shared.device.name)));
             }
-            let times = std::mem::take(&mut *connected.times.lock().unwrap_or_else(PoisonError::into_inner));
-            output.device = Some(times);
+            output.device = Some(take(times));
         }
         result.map(|()| output)
     }
@@ -321,7 +333,7 @@ impl Inference for Remote {
 
     fn backend(&self) -> Option<ChosenBackend> {
         match &self.inner {
-            Inner::There(_, model) | Inner::Here(model) => model.backend(),
+            Inner::There(_, model, _) | Inner::Here(model) => model.backend(),
         }
     }
 

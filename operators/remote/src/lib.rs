@@ -3,12 +3,14 @@
 //! - [`backends`]: the back ends of this program as a device, for proxies.
 //! - [`client`]: a device as a back end, whose models load and run in a proxy.
 //! - [`executor`]: the executors of stages whose plan names a device.
+//! - [`open_inference`]: a server of the Open Inference Protocol as a back end.
 //! - [`reach`]: how a device is reached: a process that starts here, or an address. [`own_proxy`]: the program of such a process.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking"))]
 
 pub mod backends;
 pub mod client;
 pub mod executor;
+pub mod open_inference;
 pub mod own_proxy;
 pub mod reach;
 mod rows;

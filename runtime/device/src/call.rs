@@ -5,7 +5,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..2 | `0x7d11` |
-//! | 2 | [`Op`] of a call; 128 for a reply, 129 for a receipt |
+//! | 2 | [`Op`] of a call; 128 for a reply, 129 for a receipt, 130 for a goodbye |
 //! | 3 | 0, or 1 in a reply to a call that failed |
 //! | 4..8 | bytes of the payload |
 //! | 8..16 | sequence number of the call |
@@ -24,6 +24,8 @@ const MAGIC: u16 = 0x7d11;
 pub(crate) const REPLY: u8 = 128;
 /// Kind of a receipt: bytes that the proxy has handled.
 pub(crate) const RECEIPT: u8 = 129;
+/// Kind of the last message: the device ends the session, and its payload says why.
+pub(crate) const GOODBYE: u8 = 130;
 
 /// When a call returns to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

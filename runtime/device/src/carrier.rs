@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_link::remote::ByteStream;
@@ -47,6 +48,15 @@ impl Carrier {
             let _ = ends.shutdown(Shutdown::Both);
         });
         Ok(Self { outgoing: Box::new(outgoing), arriving: Box::new(socket), hang_up })
+    }
+
+    /// Of a connected socket of any kind, whose reads block.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn of_descriptor(socket: OwnedFd) -> io::Result<Self> {
+        // Reads, writes and ends of a stream socket are the same for all families.
+        Self::of_socket(socket.into())
     }
 
     /// Of a connection between two hosts: TCP, TLS on it, or a session over several paths.

@@ -43,7 +43,10 @@
 
 pub mod call;
 pub mod carrier;
+pub mod child;
+pub mod daemon;
 pub mod device;
+pub mod dial;
 pub mod emulated;
 pub mod proxy;
 pub mod session;

@@ -1,5 +1,5 @@
 //! The side of the device: computes the calls of one session.
-use crate::call::{Failure, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
+use crate::call::{Failure, GOODBYE, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
 use crate::carrier::{Carrier, Messages, Outgoing};
 use crate::device::{Artifact, Device, DeviceError, Limits, ModelId, Opener, Run, TensorId};
 use crate::store::Store;
@@ -7,9 +7,9 @@ use crate::value::{Element, Value, read_head};
 use bytes::Bytes;
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Decides who may use the device, and when.
@@ -19,15 +19,60 @@ pub trait Admission: Send {
     /// # Errors
     /// The reason of a refusal, with a fix.
     fn admit(&mut self, hello: &Hello) -> Result<Limits, String>;
-    /// Waits until the session may run.
+    /// Waits until the session may run, or must end ([`Ending`]).
     fn turn(&mut self) {}
     /// The run has ended, or is in the queue of the device, which computes it for this time. None: it failed.
     fn ran(&mut self, computes: Option<Duration>) {
         let _ = computes;
     }
-    /// Bytes that the session holds now.
-    fn holds(&mut self, bytes: u64) {
-        let _ = bytes;
+    /// Bytes that the session holds now, in this number of models and in tensors.
+    fn holds(&mut self, bytes: u64, models: u64) {
+        let _ = (bytes, models);
+    }
+    /// Returns whether the session, which holds some bytes, may hold more. Default: within the limits of its greeting.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    fn room(&mut self, held: u64, wanted: u64, limits: &Limits) -> Result<(), DeviceError> {
+        match limits.memory {
+            Some(limit) if held.saturating_add(wanted) > limit => {
+                Err(DeviceError::OutOfMemory { wanted, held, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Ends a session from another thread, before its next run or when it has nothing to do. The client is told the reason, and every
+/// call before the run has had its reply.
+#[derive(Debug, Clone, Default)]
+pub struct Ending(Arc<Mutex<EndingState>>);
+
+#[derive(Debug, Default)]
+struct EndingState {
+    reason: Option<String>,
+    wakes: Option<Sender<Event>>,
+}
+
+impl Ending {
+    /// Ends it.
+    pub fn end(&self, reason: &str) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.reason.get_or_insert_with(|| reason.to_owned());
+        if let Some(wakes) = &state.wakes {
+            // It may have ended already.
+            let _ = wakes.send(Event::End);
+        }
+    }
+
+    /// Returns the reason, if it is to end.
+    pub fn reason(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).reason.clone()
+    }
+
+    /// Wakes the proxy that waits for calls; none: there is none any more.
+    fn wakes(&self, events: Option<Sender<Event>>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).wakes = events;
     }
 }
 
@@ -44,7 +89,16 @@ impl Admission for Everybody {
 /// Bytes beyond the window: a client that waits asks for a receipt.
 const SLACK: u64 = 4 << 10;
 
+/// What a proxy waits for.
+#[derive(Debug)]
+enum Event {
+    Call(Arrived),
+    /// The session is to end.
+    End,
+}
+
 /// A call as it arrived.
+#[derive(Debug)]
 struct Arrived {
     head: Head,
     payload: Bytes,
@@ -61,6 +115,21 @@ pub fn serve(
     admission: &mut dyn Admission,
     store: &mut Store,
     folder: &Path,
+) -> io::Result<()> {
+    serve_until(carrier, opener, admission, store, folder, &Ending::default())
+}
+
+/// As [`serve`], until the client or `ending` ends the session.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_until(
+    carrier: Carrier,
+    opener: &dyn Opener,
+    admission: &mut dyn Admission,
+    store: &mut Store,
+    folder: &Path,
+    ending: &Ending,
 ) -> io::Result<()> {
     let Carrier { mut outgoing, arriving, hang_up } = carrier;
     let mut messages = Messages::new(arriving);
@@ -92,6 +161,11 @@ pub fn serve(
     let window = limits.window.max(HEAD as u64);
     let (queued, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (to, calls) = channel();
+    ending.wakes(Some(to.clone()));
+    if ending.reason().is_some() {
+        // It was to end before the proxy could be woken.
+        let _ = to.send(Event::End);
+    }
     let reading = {
         let (queued, gone) = (Arc::clone(&queued), Arc::clone(&gone));
         move || {
@@ -114,12 +188,14 @@ pub fn serve(
                     );
                     break Err(io::Error::new(ErrorKind::InvalidData, text));
                 }
-                if to.send(Arrived { head, payload, at: now() }).is_err() {
+                if to.send(Event::Call(Arrived { head, payload, at: now() })).is_err() {
                     break Ok(());
                 }
             };
             // The client is gone: what it wanted is not needed any more.
             gone.store(true, Ordering::Release);
+            // Wakes the proxy where it waits for calls.
+            let _ = to.send(Event::End);
             ended
         }
     };
@@ -136,6 +212,8 @@ pub fn serve(
         handled: (HEAD + payload.len()) as u64,
         reported: 0,
         models: 0,
+        loaded: 0,
+        ending,
         computed: Duration::ZERO,
     };
     let facts = serde_json::to_vec(&opener.snapshot(&limits)).map_err(io::Error::other)?;
@@ -144,6 +222,7 @@ pub fn serve(
         let reader =
             std::thread::Builder::new().name("tm-device-calls".into()).spawn_scoped(scope, reading)?;
         let served = proxy.serve(&calls, &gone);
+        ending.wakes(None);
         // Ends the reader.
         hang_up();
         drop(calls);
@@ -185,21 +264,31 @@ struct Proxy<'a> {
     reported: u64,
     /// Models that were laid out.
     models: u64,
+    /// Models that are loaded.
+    loaded: u64,
+    ending: &'a Ending,
     /// Time of the device since the last reply.
     computed: Duration,
 }
 
 impl Proxy<'_> {
-    fn serve(&mut self, calls: &Receiver<Arrived>, gone: &AtomicBool) -> io::Result<()> {
-        for Arrived { head, payload, at } in calls {
+    fn serve(&mut self, calls: &Receiver<Event>, gone: &AtomicBool) -> io::Result<()> {
+        for event in calls {
             if gone.load(Ordering::Acquire) {
                 return Ok(());
             }
+            let Event::Call(Arrived { head, payload, at }) = event else { return self.say_goodbye() };
             let began = *self.first_arrival.get_or_insert(at);
             let op = Op::of(head.kind).ok_or_else(|| {
                 io::Error::new(ErrorKind::InvalidData, format!("no call has the number {}", head.kind))
             })?;
             let bytes = (HEAD + payload.len()) as u64;
+            if op == Op::Run && self.first_failure.is_none() {
+                self.admission.turn();
+                if self.ending.reason().is_some() {
+                    return self.say_goodbye();
+                }
+            }
             let result = self.call(op, &head, payload);
             self.queued.fetch_sub(bytes, Ordering::AcqRel);
             self.handled += bytes;
@@ -236,8 +325,15 @@ impl Proxy<'_> {
                 let kept = self.store.write(hash, first, &payload[64..], second != 0);
                 kept.map_err(|error| DeviceError::Value(error.to_string()))?;
             }
-            Op::Free => payload.chunks_exact(8).for_each(|handle| self.device.free(TensorId(number(handle)))),
-            Op::Unload => self.device.unload(ModelId(first)),
+            Op::Free => {
+                payload.chunks_exact(8).for_each(|handle| self.device.free(TensorId(number(handle))));
+                self.admission.holds(self.device.memory(), self.loaded);
+            }
+            Op::Unload => {
+                self.device.unload(ModelId(first));
+                self.loaded = self.loaded.saturating_sub(1);
+                self.admission.holds(self.device.memory(), self.loaded);
+            }
             _ if is_skipped => {}
             Op::Hello | Op::Facts => {
                 return Err(DeviceError::Value("a session has one greeting".into()));
@@ -260,6 +356,7 @@ impl Proxy<'_> {
                 // What it has open stays; nothing is left behind if this process is killed.
                 let _ = std::fs::remove_dir_all(&folder);
                 loaded?;
+                self.loaded += 1;
                 self.held()?;
             }
             Op::Create => {
@@ -276,7 +373,6 @@ impl Proxy<'_> {
             }
             Op::Run => {
                 let run = read_run(ModelId(first), second, third, &payload)?;
-                self.admission.turn();
                 let ran = self.device.run(&run);
                 self.admission.ran(ran.as_ref().ok().copied());
                 self.computed += ran?;
@@ -289,19 +385,19 @@ impl Proxy<'_> {
         Ok(Payload::Nothing)
     }
 
-    fn room(&self, wanted: u64) -> Result<(), DeviceError> {
-        let held = self.device.memory();
-        match self.limits.memory {
-            Some(limit) if held.saturating_add(wanted) > limit => {
-                Err(DeviceError::OutOfMemory { wanted, held, limit })
-            }
-            _ => Ok(()),
-        }
+    fn room(&mut self, wanted: u64) -> Result<(), DeviceError> {
+        self.admission.room(self.device.memory(), wanted, &self.limits)
+    }
+
+    /// Tells the client why the session ends.
+    fn say_goodbye(&mut self) -> io::Result<()> {
+        let reason = self.ending.reason().unwrap_or_else(|| "the device ends the session".to_owned());
+        self.write(GOODBYE, false, 0, [self.handled, 0, 0, 0], &[reason.as_bytes()])
     }
 
     /// Reports what the session holds. Outputs of a run are known only after it: the one that exceeds the limit fails.
     fn held(&mut self) -> Result<(), DeviceError> {
-        self.admission.holds(self.device.memory());
+        self.admission.holds(self.device.memory(), self.loaded);
         self.room(0)
     }
 

@@ -1,5 +1,5 @@
 //! The side of the client: one session with a device.
-use crate::call::{Failure, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
+use crate::call::{Failure, GOODBYE, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
 use crate::carrier::{Carrier, HangUp, Messages, Outgoing};
 use crate::device::{Artifact, ModelId, Snapshot, TensorId};
 use crate::value::{Element, Value, write_head};
@@ -109,6 +109,8 @@ struct State {
     /// Sequence number of the last call that is written as a whole.
     written: u64,
     lost: Option<String>,
+    /// The device itself ended the session.
+    dismissed: bool,
 }
 
 #[derive(Default)]
@@ -199,6 +201,12 @@ impl Session {
     /// Returns why the session is lost, if it is.
     pub fn lost(&self) -> Option<String> {
         self.shared.state().lost.clone()
+    }
+
+    /// Returns whether the device ended the session, as one that is drained does: it takes no other one either, so that the models
+    /// belong elsewhere. [`Self::lost`] has the reason.
+    pub fn is_dismissed(&self) -> bool {
+        self.shared.state().dismissed
     }
 
     /// Begins calls that follow each other; other threads wait until the lane is dropped. Calls that are short are written when it
@@ -553,6 +561,10 @@ fn read(mut messages: Messages, shared: &Shared) {
         shared.changed.notify_all();
         match head.kind {
             RECEIPT => {}
+            GOODBYE => {
+                state.dismissed = true;
+                break String::from_utf8_lossy(&payload).into_owned();
+            }
             REPLY => {
                 let Some(waiting) = state.waiting.remove(&head.sequence) else {
                     break format!("the device answered call {}, which waits for nothing", head.sequence);

@@ -75,8 +75,8 @@ pub use metrics::{
 pub use processor::ProcessorTime;
 pub use promise::{Guarantee, Promise, Scope, promises};
 pub use report::{
-    Answered, EdgeReport, HostReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport,
-    Timing,
+    Answered, DeviceReport, EdgeReport, HostReport, Observer, Progress, RunReport, SinkReport, SlotReport,
+    StageReport, Timing,
 };
 pub use run::{Run, RunOptions, Stopper, quiet_engine_panics};
 pub use samples::{Newest, Sample, SampleOptions, SourceLink};

@@ -1,4 +1,8 @@
 //! Reports of a run, in figures.
+mod device;
+
+pub use device::DeviceReport;
+
 use crate::clock::{Clock, ClockFigures, Nanoseconds};
 use crate::emulation::{Emulated, EmulationReport};
 use crate::feeds::{FeedTable, RunFeeds};
@@ -137,7 +141,7 @@ impl Timing {
 }
 
 /// A stage's figures.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct StageReport {
     /// Stage id.
     pub stage: String,
@@ -180,6 +184,9 @@ pub struct StageReport {
     /// The device of the model, as its executor reports it: `cpu` for the processors of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// Where the time of its batches went; none: no other device than the processors of a worker has computed any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_device: Option<DeviceReport>,
     /// Seconds of processor time of other threads for this stage alone: those of a model, those that read a source.
     /// The work of a stage on the thread of its slot is in [`SlotReport`], with the other stages there.
     pub processor_seconds: f64,
@@ -493,6 +500,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             restarts: metrics.restarts.load(Ordering::Relaxed),
             copies_added: metrics.copies_added.load(Ordering::Relaxed),
             device: metrics.device.get().cloned(),
+            on_device: DeviceReport::of(metrics),
             processor_seconds: metrics.processor.seconds(),
         }
     });

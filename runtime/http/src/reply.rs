@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::{Body, Incoming};
-use hyper::header::RETRY_AFTER;
+use hyper::header::{HeaderMap, RETRY_AFTER};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Answer, CallError, as_io, broken, timed_out};
@@ -26,6 +26,7 @@ pub struct Reply {
     pub length: Option<u64>,
     /// The header `Retry-After`, where there is one: seconds, or a date.
     pub retry_after: Option<String>,
+    headers: HeaderMap,
     caller: Arc<Caller>,
     idle: Option<Idle>,
     body: Incoming,
@@ -45,12 +46,14 @@ impl Reply {
     ) -> Self {
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.map(str::to_owned);
-        let (status, body) = (response.status().as_u16(), response.into_body());
+        let (head, body) = response.into_parts();
+        let (status, headers) = (head.status.as_u16(), head.headers);
         let (length, part) = (body.size_hint().exact(), Bytes::new());
         Self {
             status,
             length,
             retry_after,
+            headers,
             caller,
             idle: Some(idle),
             body,
@@ -59,6 +62,11 @@ impl Reply {
             patience,
             received: 0,
         }
+    }
+
+    /// Returns a header of the answer, where there is one that is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
     /// Reads the body to its end.

@@ -124,6 +124,10 @@ pub trait Line: Send + Sync {
     fn writable(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// Returns the socket of the system that carries this connection alone, with nothing around the bytes. None: there is none.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Ends the connection: both sides can read what was written before, and write nothing more.
     fn hang_up(&self);
 }

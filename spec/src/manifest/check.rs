@@ -36,7 +36,7 @@ impl Manifest {
         let needs_file = is_here
             && (self.artifacts.is_empty()
                 || !self.file.is_empty()
-                || self.backends.iter().any(|backend| !self.artifacts.contains_key(&backend.0)));
+                || self.backends.iter().any(|backend| self.artifact(&backend.0).is_none()));
         for (key, text) in [("file", &self.file), ("sha256", &self.sha256)] {
             if text.is_empty() && needs_file {
                 found.push(
@@ -97,23 +97,6 @@ impl Manifest {
                 let help =
                     format!("an output has a value for each part of a text only where `{needed}` splits it");
                 found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
-            }
-        }
-    }
-
-    fn check_artifacts(&self, found: &mut Diagnostics) {
-        for (backend, artifact) in &self.artifacts {
-            digest(&artifact.sha256, found);
-            if self.backends.iter().all(|other| other.0 != *backend) {
-                let text =
-                    format!("`artifacts` has a file for `{backend}`, which is not one of the backends");
-                let help = format!("add it to `backends`, or remove `{backend}` from `artifacts`");
-                found.push(Diagnostic::error("E0506", text).at(artifact.file.span.clone()).with_help(help));
-            }
-            if self.decoder.is_some() {
-                let text = "a model with a decoder has the same files for all backends";
-                let help = "remove `artifacts`";
-                found.push(Diagnostic::error("E0506", text).at(artifact.file.span.clone()).with_help(help));
             }
         }
     }

@@ -5,15 +5,19 @@ mod known_faults;
 pub mod library;
 pub mod onnxruntime;
 pub(crate) mod panic;
+pub mod placement;
 mod ranges;
+pub mod resident;
 pub mod rten;
 
+use self::placement::Placed;
+use self::resident::Resident;
 use crate::facts::{self, FactsError, ModelFacts};
 use crate::tensor::Tensor;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tidemill_spec::backend::BackendChoice;
+use tidemill_spec::backend::{BackendChoice, runtime};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::span::Span;
@@ -61,6 +65,33 @@ pub trait Session: Send {
             inputs[feedback.input] = tensor;
         }
         Ok(results)
+    }
+
+    /// Puts a tensor where the session computes.
+    ///
+    /// # Errors
+    /// [`BackendError::Run`] if there is no memory for it.
+    fn upload(&mut self, tensor: Tensor) -> Result<Resident, BackendError> {
+        Ok(Resident::host(tensor))
+    }
+
+    /// Runs the model once as [`Session::run`] does, on values that are where it computes, and leaves the outputs there: they are
+    /// inputs of this or of another model without a copy. A session that has no own memory reads the inputs.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    fn run_resident(
+        &mut self,
+        inputs: &[Resident],
+        outputs: &[usize],
+    ) -> Result<Vec<Resident>, BackendError> {
+        let inputs = inputs.iter().map(Resident::read).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.run(&inputs, outputs)?.into_iter().map(Resident::host).collect())
+    }
+
+    /// What computes the operators of the model, that of the backend's name first; nothing where the backend has one processor only.
+    fn placement(&self) -> &[Placed] {
+        &[]
     }
 
     /// Processor time so far of threads other than the caller of [`Session::run`], if there are any.
@@ -173,8 +204,10 @@ impl Registration {
     }
 }
 
-/// The backends of this crate, in the order of preference.
-const BUILT_IN: &[Registration] = &[onnxruntime::REGISTRATION, rten::REGISTRATION];
+/// The backends of this crate, in the order of preference, then those of providers.
+fn built_in() -> impl Iterator<Item = Registration> {
+    [onnxruntime::REGISTRATION, rten::REGISTRATION].into_iter().chain(onnxruntime::PROVIDERS)
+}
 
 /// Registered backends of other crates.
 static ADDED: RwLock<Vec<Registration>> = RwLock::new(Vec::new());
@@ -183,7 +216,7 @@ static ADDED: RwLock<Vec<Registration>> = RwLock::new(Vec::new());
 pub fn register(backend: Registration) -> bool {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     let is_new = backend.name != BackendChoice::AUTO
-        && BUILT_IN.iter().chain(&*added).all(|other| other.name != backend.name);
+        && built_in().chain(added.iter().copied()).all(|other| other.name != backend.name);
     if is_new {
         added.push(backend);
     }
@@ -193,12 +226,25 @@ pub fn register(backend: Registration) -> bool {
 /// Returns all backends, in the order of preference.
 pub fn registered() -> impl Iterator<Item = Registration> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner).clone();
-    BUILT_IN.iter().copied().chain(added)
+    built_in().chain(added)
 }
 
-/// Returns all backends, in the order of preference, each with whether it is usable here. `directory`: see [`backend`].
+/// Returns all backends, in the order of preference, each with whether it is usable here; of providers (`ort:cuda`) those that are
+/// usable, because another library has others, which no installation adds to this one. `directory`: see [`backend`].
 pub fn usable(directory: &Path) -> Vec<(&'static str, bool)> {
-    registered().map(|backend| (backend.name, backend.is_usable(directory))).collect()
+    let mut all: Vec<(&str, bool)> = Vec::new();
+    for backend in registered() {
+        let runtime = runtime(backend.name);
+        let is_provider = runtime != backend.name;
+        if is_provider && all.contains(&(runtime, false)) {
+            continue;
+        }
+        let is_usable = backend.is_usable(directory);
+        if is_usable || !is_provider {
+            all.push((backend.name, is_usable));
+        }
+    }
+    all
 }
 
 fn names() -> Vec<&'static str> {

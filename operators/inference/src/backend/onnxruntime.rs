@@ -1,18 +1,24 @@
 //! The backend `ort`: ONNX Runtime, loaded at the first use.
 //!
 //! A process loads the library once, from the first folder that has a usable one.
+//!
+//! A session computes on the CPU, or on the provider that the name of its backend has: `ort:cuda`.
+mod assignment;
+mod provider;
+mod session;
+mod values;
+
+use self::provider::Provider;
+use self::session::OnnxRuntimeSession;
 use super::library::{self, Found};
-use super::{Backend, BackendError, Feedback, Registration, Session, model_name};
-use crate::facts::{ModelFacts, PortElement};
-use crate::tensor::{Tensor, TensorData};
+use super::placement::Placed;
+use super::{Backend, BackendError, Registration, Session, model_name};
+use crate::facts::{ModelFacts, Port, PortElement};
 use crate::zip_map;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::session::Session as OrtSession;
 use ort::session::builder::GraphOptimizationLevel;
-use ort::value::{
-    DynValue, PrimitiveTensorElementType, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType,
-};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,12 +38,16 @@ pub const REGISTRATION: Registration = Registration {
     ..Registration::onnx(NAME, "ONNX Runtime.", |directory| Ok(Arc::new(OnnxRuntime::open(directory)?)))
 };
 
+pub use self::provider::REGISTRATIONS as PROVIDERS;
+
 /// The backend.
 #[derive(Debug, Clone)]
 pub struct OnnxRuntime {
     environment: Environment,
     library: PathBuf,
     version: String,
+    /// None: the CPU computes.
+    provider: Option<&'static Provider>,
 }
 
 static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
@@ -85,6 +95,12 @@ impl OnnxRuntime {
         &self.library
     }
 
+    /// Returns the providers that the library was built with, besides the CPU, each with why it does not start here, if it does
+    /// not. Looks at each, which may take a second.
+    pub fn providers(&self) -> Vec<(&'static str, Option<String>)> {
+        provider::of(self)
+    }
+
     fn load_first(found: Found) -> Result<Self, String> {
         match found {
             Found::Named { variable, path } => Self::load_library(&path)
@@ -126,13 +142,13 @@ impl OnnxRuntime {
             .and_then(|name| name.to_str())
             .and_then(|name| name.strip_prefix("libonnxruntime.so."))
             .map_or_else(|| format!("1.{minor}"), str::to_owned);
-        Ok(Self { environment, library: path, version })
+        Ok(Self { environment, library: path, version, provider: None })
     }
 }
 
 impl Backend for OnnxRuntime {
     fn name(&self) -> &'static str {
-        NAME
+        self.provider.map_or(NAME, |provider| provider.backend)
     }
 
     fn version(&self) -> String {
@@ -140,24 +156,7 @@ impl Backend for OnnxRuntime {
     }
 
     fn load(&self, facts: &ModelFacts) -> Result<Box<dyn Session>, BackendError> {
-        let session = build(&self.environment, facts).map_err(|reason| BackendError::Load {
-            backend: NAME,
-            path: facts.path.display().to_string(),
-            reason,
-        })?;
-        let names = |ports: &[crate::facts::Port]| ports.iter().map(|port| port.name.clone()).collect();
-        Ok(Box::new(OnnxRuntimeSession {
-            session,
-            truth: facts
-                .inputs
-                .iter()
-                .map(|port| port.element == PortElement::Known(ElementType::Bool))
-                .collect(),
-            inputs: names(&facts.inputs),
-            outputs: names(&facts.outputs),
-            kept: HashMap::new(),
-            name: model_name(&facts.path),
-        }))
+        Ok(Box::new(self.open_session(facts)?))
     }
 }
 
@@ -172,160 +171,59 @@ fn log(level: LogLevel, category: &str, place: &str, message: &str) {
     }
 }
 
-/// One thread and no spinning: the engine decides about parallelism, and idle sessions use no time.
-fn build(environment: &Environment, facts: &ModelFacts) -> Result<OrtSession, String> {
-    let text = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
-    let mut builder = OrtSession::builder(environment)
-        .map_err(|error| error.to_string())?
-        .with_optimization_level(GraphOptimizationLevel::All)
-        .map_err(text)?
-        .with_intra_threads(1)
-        .map_err(text)?
-        .with_inter_threads(1)
-        .map_err(text)?
-        .with_intra_op_spinning(false)
-        .map_err(text)?
-        .with_inter_op_spinning(false)
-        .map_err(text)?;
-    let session = if facts.maps.is_empty() {
-        builder.commit_from_file(&facts.path)
-    } else {
-        let file = std::fs::read(&facts.path).map_err(|error| error.to_string())?;
-        let file = zip_map::as_tensors(&file).map_err(|error| error.to_string())?;
-        builder.commit_from_memory(&file)
-    };
-    session.map_err(|error| error.to_string())
-}
-
-struct OnnxRuntimeSession {
-    session: OrtSession,
-    inputs: Vec<String>,
-    /// Whether each of them is bool; those get integers, with 0 as false.
-    truth: Vec<bool>,
-    outputs: Vec<String>,
-    /// Values of inputs that the last step of a loop computed, by position.
-    kept: HashMap<usize, DynValue>,
-    name: String,
-}
-
-fn failed(model: &str, reason: impl ToString) -> BackendError {
-    BackendError::Run { backend: NAME, model: model.to_owned(), reason: reason.to_string() }
-}
-
-fn value(tensor: &Tensor, truth: bool) -> ort::Result<ort::session::SessionInputValue<'_>> {
-    let shape = tensor.shape().to_vec();
-    Ok(match tensor.data() {
-        TensorData::Int64(values) if truth => {
-            let values: Vec<bool> = values.iter().map(|value| *value != 0).collect();
-            OrtTensor::from_array((shape, values))?.into()
-        }
-        TensorData::Float32(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Float16(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Int64(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Uint8(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Int8(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Int32(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Float64(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Bool(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
-        TensorData::Text(values) => OrtTensor::from_string_array((shape, values.as_slice()))?.into(),
-    })
-}
-
-fn tensor(value: &DynValue) -> Result<Tensor, String> {
-    let ValueType::Tensor { ty, .. } = value.dtype() else {
-        return Err("an output is not a tensor".to_owned());
-    };
-    match ty {
-        TensorElementType::Float32 => extracted(value, TensorData::Float32),
-        TensorElementType::Float16 => extracted(value, TensorData::Float16),
-        TensorElementType::Int64 => extracted(value, TensorData::Int64),
-        TensorElementType::Uint8 => extracted(value, TensorData::Uint8),
-        TensorElementType::Int8 => extracted(value, TensorData::Int8),
-        TensorElementType::Int32 => extracted(value, TensorData::Int32),
-        TensorElementType::Float64 => extracted(value, TensorData::Float64),
-        TensorElementType::Bool => extracted(value, TensorData::Bool),
-        TensorElementType::String => {
-            let (shape, values) = value.try_extract_strings().map_err(|error| error.to_string())?;
-            let shape = shape.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-            Tensor::new(shape, TensorData::Text(values)).map_err(|error| error.to_string())
-        }
-        other => Err(format!("an output is {other}, which is no element type of a column")),
-    }
-}
-
-fn extracted<T: PrimitiveTensorElementType + Clone>(
-    value: &DynValue,
-    data: fn(Vec<T>) -> TensorData,
-) -> Result<Tensor, String> {
-    let (shape, values) = value.try_extract_tensor::<T>().map_err(|error| error.to_string())?;
-    let shape = shape.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-    Tensor::new(shape, data(values.to_vec())).map_err(|error| error.to_string())
-}
-
-impl Session for OnnxRuntimeSession {
-    fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, BackendError> {
-        self.kept.clear();
-        self.compute(inputs, outputs, &[])
+impl OnnxRuntime {
+    fn open_session(&self, facts: &ModelFacts) -> Result<OnnxRuntimeSession, BackendError> {
+        let (session, placement) = self.session(facts).map_err(|reason| BackendError::Load {
+            backend: self.name(),
+            path: facts.path.display().to_string(),
+            reason,
+        })?;
+        let names = |ports: &[Port]| ports.iter().map(|port| port.name.clone()).collect();
+        let is_bool = |port: &Port| port.element == PortElement::Known(ElementType::Bool);
+        Ok(OnnxRuntimeSession {
+            session,
+            backend: self.name(),
+            placement,
+            memory: self.provider.and_then(|provider| provider.memory.clone()),
+            truth: facts.inputs.iter().map(is_bool).collect(),
+            inputs: names(&facts.inputs),
+            outputs: names(&facts.outputs),
+            kept: HashMap::new(),
+            name: model_name(&facts.path),
+        })
     }
 
-    /// Keeps the values of the library: the tensors of a cache are not copied.
-    fn step(
-        &mut self,
-        inputs: &mut [Tensor],
-        outputs: &[usize],
-        feedback: &[Feedback],
-        is_first: bool,
-    ) -> Result<Vec<Tensor>, BackendError> {
-        if is_first {
-            self.kept.clear();
+    /// Loads a model, and reads what its provider computes of it. One thread and no spinning: the engine decides about parallelism,
+    /// and idle sessions use no time.
+    fn session(&self, facts: &ModelFacts) -> Result<(OrtSession, Vec<Placed>), String> {
+        let text = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
+        let mut builder = OrtSession::builder(&self.environment)
+            .map_err(|error| error.to_string())?
+            .with_optimization_level(GraphOptimizationLevel::All)
+            .map_err(text)?
+            .with_intra_threads(1)
+            .map_err(text)?
+            .with_inter_threads(1)
+            .map_err(text)?
+            .with_intra_op_spinning(false)
+            .map_err(text)?
+            .with_inter_op_spinning(false)
+            .map_err(text)?;
+        if let Some(provider) = self.provider {
+            builder = provider.append(builder)?.with_config_entry(assignment::RECORD, "1").map_err(text)?;
         }
-        self.compute(inputs, outputs, feedback)
-    }
-}
-
-impl OnnxRuntimeSession {
-    fn compute(
-        &mut self,
-        inputs: &[Tensor],
-        outputs: &[usize],
-        feedback: &[Feedback],
-    ) -> Result<Vec<Tensor>, BackendError> {
-        let name = self.name.as_str();
-        if inputs.len() != self.inputs.len() {
-            return Err(failed(name, format!("{} inputs given, it has {}", inputs.len(), self.inputs.len())));
-        }
-        let values = self
-            .inputs
-            .iter()
-            .zip(inputs)
-            .zip(&self.truth)
-            .enumerate()
-            .map(|(at, ((port, tensor), truth))| {
-                let value = match self.kept.get(&at) {
-                    Some(kept) => kept.into(),
-                    None => value(tensor, *truth).map_err(|error| failed(name, error))?,
-                };
-                Ok((port.as_str(), value))
-            })
-            .collect::<Result<Vec<_>, BackendError>>()?;
-        let mut results = self.session.run(values).map_err(|error| failed(name, error))?;
-        let port =
-            |at: usize| self.outputs.get(at).ok_or_else(|| failed(name, format!("it has no output {at}")));
-        let found = outputs
-            .iter()
-            .map(|at| {
-                let port = port(*at)?;
-                let value =
-                    results.get(port).ok_or_else(|| failed(name, format!("it returned no {port}")))?;
-                tensor(value).map_err(|reason| failed(name, reason))
-            })
-            .collect::<Result<_, _>>()?;
-        for Feedback { output, input } in feedback {
-            let port = port(*output)?;
-            let value = results.remove(port).ok_or_else(|| failed(name, format!("it returned no {port}")))?;
-            self.kept.insert(*input, value);
-        }
-        Ok(found)
+        let session = if facts.maps.is_empty() {
+            builder.commit_from_file(&facts.path)
+        } else {
+            let file = std::fs::read(&facts.path).map_err(|error| error.to_string())?;
+            let file = zip_map::as_tensors(&file).map_err(|error| error.to_string())?;
+            builder.commit_from_memory(&file)
+        };
+        let session = session.map_err(|error| error.to_string())?;
+        let Some(provider) = self.provider else { return Ok((session, Vec::new())) };
+        let placement = assignment::read(&session).map_err(|error| error.to_string())?;
+        provider.computes(&placement)?;
+        Ok((session, placement))
     }
 }
 

@@ -12,6 +12,8 @@ use crate::processor::ProcessorTime;
 use crate::taps::Tapped;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tidemill_operators::api::DeviceTimes;
 use tidemill_operators::measures::Measures;
 use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::publication::Publication;
@@ -69,6 +71,34 @@ counted! {
         copies_added: AtomicU64, sum;
         /// The device that computes the model, as its executor reports it; models only.
         device: OnceLock<String>, last;
+        /// The rest of the computation of a batch on a device: pre-processing, post-processing, copies, batches that had to be
+        /// computed again. Of batches that a device computed, as all that follow; each once for each of its records.
+        device_client: Latencies, sum, TIMES "tidemill_device_client_seconds" () Devices
+            "Time of a batch that a device computed in the process of the stage: preparation, copies, runs that were lost";
+        /// On the way to the device and back.
+        device_network: Latencies, sum, TIMES "tidemill_device_network_seconds" () Devices
+            "Time of a batch on the way to its device and back";
+        /// At the device, while it computed other batches or none.
+        device_queue: Latencies, sum, TIMES "tidemill_device_queue_seconds" () Devices
+            "Time that a batch waits at its device";
+        /// The computation of the device.
+        device_compute: Latencies, sum, TIMES "tidemill_device_compute_seconds" () Devices
+            "Time that a device computes a batch";
+        /// Batches that the device computed, not this process in its place.
+        device_batches: AtomicU64, sum, COUNT "tidemill_device_batches" () Devices
+            "Batches that a device computed; others of the stage were computed by its process, in place of the device";
+        /// Waits for the device.
+        device_round_trips: AtomicU64, sum, COUNT "tidemill_device_round_trips" () Devices
+            "Times that a batch waited for its device";
+        /// Bytes to the device.
+        device_sent: AtomicU64, sum, COUNT "tidemill_device_bytes" ("direction" = "to") Devices
+            "Bytes of tensors to a device and from it";
+        /// Bytes from the device.
+        device_received: AtomicU64, sum, COUNT "tidemill_device_bytes" ("direction" = "from") Devices
+            "Bytes of tensors to a device and from it";
+        /// Sessions that were lost; their batches were computed again.
+        device_lost: AtomicU64, sum, COUNT "tidemill_device_sessions_lost" () Devices
+            "Sessions with a device that were lost, and whose batch was then computed by another one or by the process of the stage";
     }
     here {
         /// Newest event time of a source's records in microseconds, plus 1; 0: none is known in this process.
@@ -85,6 +115,26 @@ impl StageMetrics {
         self.compute.record(elapsed, rows);
         count(&self.batches, 1);
         count(&self.computing, u64::try_from(elapsed).unwrap_or(0));
+    }
+
+    /// A batch of `rows` records took `elapsed`, of which its device reports a part. Times overlap where the device computes several
+    /// parts of a batch at once; then nothing is left for the client.
+    pub(crate) fn computed_on_device(&self, elapsed: Nanoseconds, rows: u64, times: &DeviceTimes) {
+        count(&self.device_lost, times.lost);
+        // Without a round trip this process has computed it.
+        if times.round_trips == 0 {
+            return;
+        }
+        let nanoseconds = |time: Duration| Nanoseconds::try_from(time.as_nanos()).unwrap_or(Nanoseconds::MAX);
+        let elsewhere = nanoseconds(times.network + times.queue + times.compute);
+        self.device_client.record(elapsed.saturating_sub(elsewhere), rows);
+        self.device_network.record(nanoseconds(times.network), rows);
+        self.device_queue.record(nanoseconds(times.queue), rows);
+        self.device_compute.record(nanoseconds(times.compute), rows);
+        count(&self.device_batches, 1);
+        count(&self.device_round_trips, times.round_trips);
+        count(&self.device_sent, times.sent);
+        count(&self.device_received, times.received);
     }
 }
 

@@ -228,6 +228,9 @@ mod tests {
             stage.computing.show(5 * n);
             stage.batch_sizes.record(n);
             stage.queue.record(n as i64 * 1_000_000, n);
+            stage.device_network.record(n as i64 * 1_000_000, n);
+            stage.device_sent.show(100 * n);
+            stage.device_lost.show(n);
             stage.drops.add("late", n);
             stage.schedule_lag.show(n as i64);
         }
@@ -258,6 +261,7 @@ mod tests {
         for n in 1..5 {
             let only = if n % 2 == 0 { "a" } else { "b" };
             counted.stages[only].queue.record(n * 1_000_000, 2);
+            counted.stages[only].device_compute.record(n * 1_000_000, 2);
             counted.stages[only].records_in.show(n as u64);
             if n == 3 {
                 counted.edges[&("a".into(), "b".into(), 0)].records.show(7);
@@ -296,6 +300,8 @@ mod tests {
         assert_eq!(stage.records_in.read(), 13);
         assert_eq!(stage.queue.summary().count, 13);
         assert_eq!((stage.batch_sizes.read().1, stage.computing.read()), (13, 65));
+        assert_eq!((stage.device_network.summary().count, stage.device_network.summary().max_ms), (13, 10.0));
+        assert_eq!((stage.device_sent.read(), stage.device_lost.read()), (1300, 13));
         assert_eq!(stage.drops.counts()["late"], 13);
         assert_eq!(stage.schedule_lag.read(), 10, "the largest");
         assert_eq!(shown.stages["a"].records_in.read(), 0, "of another host");

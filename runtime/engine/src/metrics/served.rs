@@ -36,6 +36,8 @@ pub enum MetricOf {
     All,
     /// Stages with a model.
     Models,
+    /// Stages with a model that another device than the processors of the worker computes.
+    Devices,
     /// Stages of sources.
     Sources,
     /// Edges between slots that have sent something.

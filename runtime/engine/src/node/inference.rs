@@ -236,6 +236,9 @@ impl InferenceNode {
                     self.slot.mark(&self.stage, batch, &mut output.dead_letters);
                 }
                 metrics.computed(elapsed, rows);
+                if let Some(times) = &output.device {
+                    metrics.computed_on_device(elapsed, rows, times);
+                }
                 metrics.batch_sizes.record(rows);
                 self.batching.served(elapsed);
                 // Each letter at the epoch of its record: batches may be cut differently in a replay.

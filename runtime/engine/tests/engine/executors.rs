@@ -3,11 +3,12 @@ use crate::parts::*;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 use tidemill_engine::{
     Completion, ExecutorFactory, ExecutorRequest, Job, JobResult, ModelExecutor, Notifier, Run, RunError,
     RunOptions, RunReport, register_executors,
 };
-use tidemill_operators::api::{Instance, OperatorError, Output};
+use tidemill_operators::api::{DeviceTimes, Instance, OperatorError, Output};
 
 #[derive(Default)]
 struct State {
@@ -23,6 +24,20 @@ impl State {
         let (id, incarnation) = (job.id, job.incarnation);
         self.done.push_back(Completion { id, incarnation, result, started: 0, finished: 1 });
         self.notifier.iter().for_each(Notifier::notify);
+    }
+}
+
+/// Where the time of a batch went: a millisecond on the way and two at the device, with 8 bytes there for each record, and 4 back.
+fn there(job: &Job) -> DeviceTimes {
+    let rows: u64 = job.parts.iter().map(|part| part.num_rows() as u64).sum();
+    let [network, compute] = [1, 2].map(Duration::from_millis);
+    DeviceTimes {
+        network,
+        compute,
+        round_trips: 1,
+        sent: 8 * rows,
+        received: 4 * rows,
+        ..DeviceTimes::default()
     }
 }
 
@@ -55,6 +70,7 @@ impl Mortal {
                 drop(open);
                 let mut output = Output::default();
                 let result = model.infer_parts(&job.parts, &mut output).map(|()| output);
+                let result = result.map(|output| Output { device: Some(there(&job)), ..output });
                 let result = result.map_or_else(JobResult::Failed, JobResult::Done);
                 state.lock().expect("not poisoned").complete(&job, result);
             }
@@ -166,6 +182,21 @@ fn an_executor_that_dies_is_started_again_and_nothing_is_lost() {
 }
 
 #[test]
+fn the_report_splits_the_time_of_a_model_on_a_device() {
+    let (report, ..) = run(&[], 0, false);
+    let report = report.expect("ends");
+    let stage = report.stages.iter().find(|stage| stage.stage == "model").expect("there");
+    let split = stage.on_device.as_ref().expect("a device has computed");
+    assert_eq!((split.batches, split.round_trips, split.sessions_lost), (stage.batches, stage.batches, 0));
+    assert_eq!((split.sent_bytes, split.received_bytes), (4000, 2000));
+    assert_eq!((split.sent_bytes_per_record, split.received_bytes_per_record), (8.0, 4.0));
+    let parts = [&split.network, &split.compute].map(|part| (part.count, part.p50_ms, part.p95_ms));
+    assert_eq!(parts, [(500, 1.0, 1.0), (500, 2.0, 2.0)]);
+    let others = report.stages.iter().filter(|stage| stage.stage != "model");
+    assert!(others.into_iter().all(|stage| stage.on_device.is_none()));
+}
+
+#[test]
 fn an_executor_that_dies_again_and_again_ends_the_run() {
     let (result, _, started) = run(&[230], usize::MAX, false);
     let error = result.expect_err("ends").to_string();
@@ -209,6 +240,7 @@ fn a_device_that_has_no_factory_is_refused() {
             Ok(run) => {
                 let report = ended(&run, 50);
                 assert_eq!((refused, report.stages[1].device.as_deref()), (false, Some("cpu")));
+                assert_eq!(report.stages[1].on_device, None);
                 assert_eq!(report.stages[0].device, None, "no model");
             }
             Err(error) => {

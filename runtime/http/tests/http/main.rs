@@ -73,6 +73,8 @@ fn a_body_is_read_as_it_comes_and_continued_from_a_byte_on() {
     let from = begin.len() as u64;
     let mut reply = caller.open(&Call { from, ..Call::get("/file") }, PATIENCE, Repeat::Allowed).unwrap();
     assert_eq!((reply.status, reply.length), (206, Some(SIZE as u64 - from)));
+    let range = format!("bytes {from}-{}/{SIZE}", SIZE - 1);
+    assert_eq!((reply.header("Content-Range"), reply.header("x-none")), (Some(range.as_str()), None));
     reply.read_to_end(&mut begin).unwrap();
     assert!(begin == whole);
     // One connection ended with the cut, and the other one stays.

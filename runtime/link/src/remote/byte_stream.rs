@@ -2,6 +2,7 @@
 use super::carrier::Carrier;
 use crate::transport::Line;
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Bytes in both directions, whole and in order, verified and encrypted as the connection is. Nothing blocks.
@@ -39,6 +40,24 @@ impl ByteStream {
     /// Returns whether a read that fills less than its slice has emptied the stream.
     pub fn is_plain(&self) -> bool {
         !self.0.is_secured()
+    }
+
+    /// Becomes the socket that carries the bytes as they are, for another process or for reads that block; otherwise stays what it is:
+    /// with TLS, or over a transport that has no socket of the system for each connection.
+    ///
+    /// # Errors
+    /// The stream itself, where there is no such socket. The inner result: the system has no descriptor left.
+    pub fn into_socket(self) -> Result<io::Result<OwnedFd>, Self> {
+        if self.0.is_secured() {
+            return Err(self);
+        }
+        let Some(socket) = self.line().socket().map(|socket| socket.try_clone_to_owned()) else {
+            return Err(self);
+        };
+        Ok(socket.and_then(|socket| {
+            rustix::io::ioctl_fionbio(&socket, false)?;
+            Ok(socket)
+        }))
     }
 
     /// The part that is waited for.

@@ -54,6 +54,10 @@ impl Line for SocketLine {
         self.0.as_fd()
     }
 
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+
     fn hang_up(&self) {
         // It may be closed already.
         let _ = shutdown(&self.0, Shutdown::Both);

@@ -8,7 +8,8 @@ use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, UInt32A
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use tidemill_operators::api::Output;
+use std::time::Duration;
+use tidemill_operators::api::{DeviceTimes, Output};
 use tidemill_operators::record::{record_schema, source_id};
 use tidemill_spec::plan::Freshness;
 use tidemill_spec::types::StreamType;
@@ -32,10 +33,14 @@ impl ByHand {
     }
 
     fn end_after(&self, id: u64, call: Nanoseconds) {
+        self.end_on(id, call, None);
+    }
+
+    fn end_on(&self, id: u64, call: Nanoseconds, device: Option<DeviceTimes>) {
         let mut submitted = self.submitted.lock().unwrap();
         let place = submitted.iter().position(|job| job.id == id).unwrap();
         let job = submitted.remove(place);
-        let result = JobResult::Done(Output { batches: job.parts, ..Output::default() });
+        let result = JobResult::Done(Output { batches: job.parts, device, ..Output::default() });
         self.ended.lock().unwrap().push_back(Completion {
             id,
             incarnation: job.incarnation,
@@ -193,6 +198,45 @@ fn what_waits_is_told_until_it_has_left_or_the_node_ends() {
     assert_eq!(metrics.waiting.get(), 26);
     drop(node);
     assert_eq!(metrics.waiting.get(), 0, "whoever takes over counts anew");
+}
+
+#[test]
+fn the_time_of_a_batch_on_a_device_is_split() {
+    const MS: Nanoseconds = 1_000_000;
+    let (executor, account) = (Arc::new(ByHand::default()), Account::default());
+    let mut node = node(&executor, &account);
+    let metrics = Arc::clone(&node.stage.metrics);
+    let mut emit = Emit::default();
+    node.receive(0, 0, rows(0, 12), &mut emit);
+    node.run(1, &mut emit);
+    let [network, queue, compute] = [3, 1, 8].map(Duration::from_millis);
+    let there = DeviceTimes {
+        network,
+        queue,
+        compute,
+        round_trips: 2,
+        sent: 900,
+        received: 60,
+        ..Default::default()
+    };
+    executor.end_on(0, 14 * MS, Some(there));
+    // The session was lost, and this process has computed the batch.
+    executor.end_on(1, 50 * MS, Some(DeviceTimes { lost: 1, ..DeviceTimes::default() }));
+    executor.end_on(2, 6 * MS, None);
+    node.run(1, &mut emit);
+    let parts =
+        [&metrics.device_client, &metrics.device_network, &metrics.device_queue, &metrics.device_compute];
+    let parts = parts.map(|part| (part.summary().count, part.summary().max_ms));
+    assert_eq!(parts, [(4, 2.0), (4, 3.0), (4, 1.0), (4, 8.0)]);
+    let counts = [
+        &metrics.device_batches,
+        &metrics.device_round_trips,
+        &metrics.device_sent,
+        &metrics.device_received,
+        &metrics.device_lost,
+    ];
+    assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 2, 900, 60, 1]);
+    assert_eq!((metrics.compute.summary().count, metrics.batches.load(Ordering::Relaxed)), (12, 3));
 }
 
 #[test]

@@ -1,0 +1,25 @@
+//! What computes a model.
+use super::Model;
+use crate::backend::Session;
+use crate::backend::placement::{self, Placed};
+use std::time::Duration;
+
+impl Model {
+    /// Its sessions: that of the model, and that of its decoder.
+    fn sessions(&self) -> impl Iterator<Item = &dyn Session> {
+        let decoder = self.decoder.iter().map(|decoder| decoder.session.as_ref());
+        std::iter::once(self.session.as_ref()).chain(decoder)
+    }
+
+    /// Processor time so far of the backend's own threads, if it has any.
+    pub fn processor_time_elsewhere(&self) -> Duration {
+        self.sessions().map(Session::processor_time_elsewhere).sum()
+    }
+
+    /// What computes its operators, see [`Session::placement`].
+    pub fn placement(&self) -> Vec<Placed> {
+        let mut all = Vec::new();
+        self.sessions().for_each(|session| placement::add(&mut all, session.placement()));
+        all
+    }
+}

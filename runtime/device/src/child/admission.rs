@@ -1,0 +1,119 @@
+//! Turns and memory of a session, by the daemon.
+use super::FromChild;
+use super::shared::{Shared, Turns, now};
+use crate::call::Hello;
+use crate::device::{DeviceError, Limits};
+use crate::proxy::Admission;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time of runs that may be in the queue of the device while the session has a standing turn: another one waits so long at most.
+const QUEUE: Duration = Duration::from_millis(20);
+/// Bytes that must be freed before the daemon is told.
+const WORTH: u64 = 16 << 20;
+
+/// Asks the daemon.
+pub(super) struct ByDaemon {
+    shared: Arc<Shared>,
+    begun: Option<Instant>,
+}
+
+impl ByDaemon {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, begun: None }
+    }
+}
+
+impl Admission for ByDaemon {
+    fn admit(&mut self, hello: &Hello) -> Result<Limits, String> {
+        self.shared.say(&FromChild::Admit(hello.clone()));
+        let mut state = self.shared.state();
+        loop {
+            match state.admitted.take() {
+                Some(admitted) => return admitted,
+                None => state = self.shared.wait(state, None),
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        let asked = now();
+        let mut state = self.shared.state();
+        while self.shared.ending().reason().is_none() {
+            let queue = state.busy_until.and_then(|until| until.checked_sub(QUEUE));
+            let mut until = None;
+            let is_granted = match state.turns {
+                _ if state.turn => true,
+                Turns::Standing if queue.is_none_or(|queue| queue <= now()) => true,
+                Turns::Standing => {
+                    until = queue;
+                    false
+                }
+                Turns::Single | Turns::Recalled => {
+                    if !state.waits {
+                        state.waits = true;
+                        self.shared.say(&FromChild::Want);
+                    }
+                    false
+                }
+            };
+            if is_granted {
+                let begun = now();
+                (state.turn, state.runs, state.waits) =
+                    (state.turn && state.turns == Turns::Single, true, false);
+                state.figures.waited_us += micros(begun.saturating_duration_since(asked));
+                self.begun = Some(begun);
+                return;
+            }
+            state = self.shared.wait(state, until);
+        }
+    }
+
+    fn ran(&mut self, computes: Option<Duration>) {
+        let Some(begun) = self.begun.take() else { return };
+        let mut state = self.shared.state();
+        let begins = state.busy_until.map_or(begun, |until| until.max(begun));
+        let ends = begins + computes.unwrap_or_default();
+        state.busy_until = Some(ends.max(now()));
+        state.figures.runs += 1;
+        state.figures.failed += u64::from(computes.is_none());
+        state.figures.computed_us += micros(computes.unwrap_or_default());
+        state.runs = false;
+        if std::mem::take(&mut state.turn) {
+            self.shared.say(&FromChild::Ran { busy: state.busy() });
+        }
+        if state.turns == Turns::Recalled {
+            self.shared.return_turn(&mut state);
+        }
+    }
+
+    fn holds(&mut self, bytes: u64, models: u64) {
+        let mut state = self.shared.state();
+        (state.figures.memory, state.figures.models) = (bytes, models);
+        if state.granted != u64::MAX && state.granted.saturating_sub(bytes) > WORTH.max(bytes) {
+            state.granted = bytes;
+            self.shared.say(&FromChild::Less { held: bytes });
+        }
+    }
+
+    fn room(&mut self, held: u64, wanted: u64, _: &Limits) -> Result<(), DeviceError> {
+        let needed = held.saturating_add(wanted);
+        let mut state = self.shared.state();
+        if needed <= state.granted {
+            return Ok(());
+        }
+        state.room = None;
+        self.shared.say(&FromChild::More { held, wanted });
+        loop {
+            match state.room.take() {
+                Some((granted, _)) if needed <= granted => return Ok(()),
+                Some((_, limit)) => return Err(DeviceError::OutOfMemory { wanted, held, limit }),
+                None => state = self.shared.wait(state, None),
+            }
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,81 @@
+//! Folders of a device: files of models by content, and one folder for each session, which its process locks.
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Files of models.
+pub(super) fn of_models(cache: &Path) -> PathBuf {
+    cache.join("models")
+}
+
+fn of_sessions(cache: &Path) -> PathBuf {
+    cache.join("sessions")
+}
+
+/// Files of the models of a session. Daemons may share a cache.
+pub(super) fn of_session(cache: &Path, session: u64) -> PathBuf {
+    of_sessions(cache).join(format!("{}-{session}", std::process::id()))
+}
+
+/// Makes the folders, and removes those of sessions whose processes were killed together with their daemon.
+pub(super) fn prepare(cache: &Path) -> io::Result<()> {
+    fs::create_dir_all(of_models(cache))?;
+    fs::create_dir_all(of_sessions(cache))?;
+    for entry in fs::read_dir(of_sessions(cache))?.flatten() {
+        let Ok(folder) = open(entry.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) else {
+            continue;
+        };
+        if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // Another daemon may do the same.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    for entry in fs::read_dir(of_models(cache))?.flatten() {
+        let name = entry.file_name();
+        let writer = name.to_str().and_then(|name| name.strip_prefix('.')?.rsplit_once('.')?.1.parse().ok());
+        if writer.is_some_and(|writer: u32| !Path::new("/proc").join(writer.to_string()).exists()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a process that has ended left behind.
+pub(super) fn clean(folder: &Path, models: &Path, process: u32) {
+    // It has removed the folder itself, unless it was killed.
+    let _ = fs::remove_dir_all(folder);
+    let Ok(entries) = fs::read_dir(models) else { return };
+    let end = format!(".{process}");
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with('.') && name.ends_with(&end)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_behind_is_removed_and_what_is_used_stays() {
+        let cache = tempfile::tempdir().unwrap();
+        prepare(cache.path()).unwrap();
+        let (used, left) = (of_session(cache.path(), 1), of_session(cache.path(), 2));
+        fs::create_dir_all(&used).unwrap();
+        fs::create_dir_all(left.join("1")).unwrap();
+        let locked = open(&used, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let models = of_models(cache.path());
+        let of_gone = models.join(format!(".abc.{}", u32::MAX));
+        let of_this = models.join(format!(".abc.{}", std::process::id()));
+        [&of_gone, &of_this].map(|path| fs::write(path, "x").unwrap());
+        prepare(cache.path()).unwrap();
+        assert!(used.exists() && !left.exists());
+        assert!(!of_gone.exists() && of_this.exists());
+        clean(&used, &models, std::process::id());
+        assert!(!used.exists() && !of_this.exists());
+    }
+}

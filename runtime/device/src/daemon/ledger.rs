@@ -1,0 +1,395 @@
+//! The sessions of a device and its tenants: who is admitted, who may hold how much, and who runs next. No processes, no clock.
+use super::tenants::{Tenant, Tenants};
+use super::turns::{Order, Turns};
+use super::views::{Listing, SessionState, SessionView, TenantView};
+use crate::call::Hello;
+use crate::child::{Figures, FromChild, ToChild};
+use crate::device::Limits;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Time in which a client greets.
+pub(super) const GREETING: Duration = Duration::from_secs(10);
+
+/// What a device gives.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub(super) slots: usize,
+    pub(super) memory: Option<u64>,
+    /// The longest that a run may take while others wait.
+    pub(super) longest_run: Duration,
+    pub(super) most_sessions: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    given: Given,
+    tenants: Tenants,
+    turns: Turns,
+    sessions: BTreeMap<u64, Session>,
+    last: u64,
+    /// Why no session is admitted any more.
+    drains: Option<String>,
+    /// Those of sessions that have ended.
+    ended: Figures,
+    /// Messages to processes.
+    outgoing: Vec<(u64, ToChild)>,
+    /// Sessions whose processes are to end.
+    ending: Vec<(u64, String)>,
+    /// Listings that wait for figures.
+    listings: usize,
+}
+
+#[derive(Debug)]
+struct Session {
+    since: Duration,
+    process: u32,
+    peer: String,
+    /// None: it has not greeted.
+    admitted: Option<Admitted>,
+    figures: Figures,
+    /// How often it has reported.
+    reports: u64,
+    /// Bytes that it may hold.
+    granted: u64,
+    ends: bool,
+}
+
+#[derive(Debug)]
+struct Admitted {
+    tenant: String,
+    client: String,
+}
+
+impl Ledger {
+    pub(super) fn new(given: Given, tenants: Tenants) -> Self {
+        let mut turns = Turns::new(given.slots);
+        for (name, tenant) in tenants.all() {
+            turns.share(name, tenant.share);
+        }
+        Self {
+            given,
+            tenants,
+            turns,
+            sessions: BTreeMap::new(),
+            last: 0,
+            drains: None,
+            ended: Figures::default(),
+            outgoing: Vec::new(),
+            ending: Vec::new(),
+            listings: 0,
+        }
+    }
+
+    /// Returns why no further client can be served, if so.
+    pub(super) fn refuses(&self) -> Option<String> {
+        if let Some(reason) = &self.drains {
+            return Some(reason.clone());
+        }
+        let most = self.given.most_sessions;
+        (self.sessions.len() >= most).then(|| format!("it serves {most} sessions, and no more at once"))
+    }
+
+    /// Adds a session, and returns its number.
+    pub(super) fn begin(&mut self, process: u32, peer: String, now: Duration) -> u64 {
+        self.last += 1;
+        let session = Session {
+            since: now,
+            process,
+            peer,
+            admitted: None,
+            figures: Figures::default(),
+            reports: 0,
+            granted: 0,
+            ends: false,
+        };
+        self.sessions.insert(self.last, session);
+        self.last
+    }
+
+    /// Handles a message of the process of a session.
+    pub(super) fn hear(&mut self, session: u64, message: FromChild, now: Duration) {
+        if !self.sessions.contains_key(&session) {
+            return;
+        }
+        let busy = |busy: u64| now.saturating_add(Duration::from_nanos(busy));
+        match message {
+            FromChild::Ready | FromChild::Closed { .. } => {}
+            FromChild::Admit(hello) => {
+                let admitted = self.admit(session, &hello);
+                if admitted.is_ok() && self.is_unlimited(session) {
+                    self.grant(session, u64::MAX, u64::MAX);
+                }
+                self.outgoing.push((session, ToChild::Admitted(admitted)));
+            }
+            FromChild::Want => self.turns.want(session, now),
+            FromChild::Ran { busy: left } | FromChild::Returned { busy: left } => {
+                self.turns.over(session, now, busy(left));
+            }
+            FromChild::More { held, wanted } => self.more(session, held, wanted),
+            FromChild::Less { held } => {
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    session.granted = held;
+                }
+            }
+            FromChild::Figures(figures) => {
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    (session.figures, session.reports) = (figures, session.reports + 1);
+                }
+            }
+        }
+        self.give(now);
+    }
+
+    fn admit(&mut self, session: u64, hello: &Hello) -> Result<Limits, String> {
+        if let Some(reason) = &self.drains {
+            return Err(reason.clone());
+        }
+        let (name, tenant) = self.tenants.of(&hello.tenant)?;
+        let (name, tenant) = (name.to_owned(), *tenant);
+        let Some(this) = self.sessions.get_mut(&session) else { return Err("it has ended".to_owned()) };
+        this.admitted = Some(Admitted { tenant: name.clone(), client: hello.client.clone() });
+        self.turns.join(session, &name);
+        let memory = [tenant.memory, self.given.memory].into_iter().flatten().min();
+        Ok(Limits { memory, share: Some(tenant.share), ..Limits::default() })
+    }
+
+    fn tenant_of(&self, session: u64) -> Option<&str> {
+        self.sessions.get(&session)?.admitted.as_ref().map(|admitted| admitted.tenant.as_str())
+    }
+
+    fn limit_of(&self, session: u64) -> Option<Tenant> {
+        self.tenants.get(self.tenant_of(session)?).copied()
+    }
+
+    fn is_unlimited(&self, session: u64) -> bool {
+        self.given.memory.is_none() && self.limit_of(session).is_some_and(|tenant| tenant.memory.is_none())
+    }
+
+    fn grant(&mut self, session: u64, granted: u64, limit: u64) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.granted = granted;
+        }
+        self.outgoing.push((session, ToChild::Room { granted, limit }));
+    }
+
+    /// Grants what a session needs, if its tenant and the device have it.
+    fn more(&mut self, session: u64, held: u64, wanted: u64) {
+        if self.is_unlimited(session) {
+            return self.grant(session, u64::MAX, u64::MAX);
+        }
+        let tenant = self.tenant_of(session);
+        let others = self.sessions.iter().filter(|(other, _)| **other != session);
+        let (mut of_tenant, mut of_all) = (0u64, 0u64);
+        for (_, other) in others {
+            let is_same = other.admitted.as_ref().map(|admitted| admitted.tenant.as_str()) == tenant;
+            of_tenant = of_tenant.saturating_add(if is_same { other.granted } else { 0 });
+            of_all = of_all.saturating_add(other.granted);
+        }
+        let left = |limit: Option<u64>, taken: u64| limit.map(|limit| limit.saturating_sub(taken));
+        let of_its_tenant = left(self.limit_of(session).and_then(|tenant| tenant.memory), of_tenant);
+        let limits = [of_its_tenant, left(self.given.memory, of_all)];
+        let limit = limits.into_iter().flatten().min().unwrap_or(u64::MAX);
+        let needed = held.saturating_add(wanted);
+        self.grant(session, if needed <= limit { needed } else { held }, limit);
+    }
+
+    /// Gives turns.
+    fn give(&mut self, now: Duration) {
+        for order in self.turns.next(now) {
+            self.outgoing.push(match order {
+                Order::Turn(session) => (session, ToChild::Turn),
+                Order::Standing(session) => (session, ToChild::Standing),
+                Order::Recall(session) => (session, ToChild::Recall),
+            });
+        }
+    }
+
+    /// Does what is due without a message.
+    pub(super) fn tick(&mut self, now: Duration) {
+        for (id, session) in &mut self.sessions {
+            let is_late = session.admitted.is_none() && now >= session.since + GREETING;
+            let holds = self.turns.holds_since(*id).filter(|_| self.turns.waiting() > 0);
+            let hangs = holds.is_some_and(|since| now >= since + self.given.longest_run);
+            if session.ends || !(is_late || hangs) {
+                continue;
+            }
+            session.ends = true;
+            let reason = match hangs {
+                true => format!(
+                    "a run took longer than {} s while others waited",
+                    self.given.longest_run.as_secs_f64()
+                ),
+                false => format!("the client did not greet within {} s", GREETING.as_secs()),
+            };
+            self.ending.push((*id, reason));
+        }
+        self.give(now);
+    }
+
+    /// When [`Self::tick`] is due.
+    pub(super) fn wakes_at(&self, now: Duration) -> Option<Duration> {
+        let mut due: Vec<Duration> = self.turns.wakes_at(now).into_iter().collect();
+        for (id, session) in self.sessions.iter().filter(|(_, session)| !session.ends) {
+            if session.admitted.is_none() {
+                due.push(session.since + GREETING);
+            }
+            if let (Some(since), true) = (self.turns.holds_since(*id), self.turns.waiting() > 0) {
+                due.push(since + self.given.longest_run);
+            }
+        }
+        due.into_iter().min()
+    }
+
+    /// The process of a session is gone: what it had is free.
+    pub(super) fn gone(&mut self, session: u64, now: Duration) {
+        self.turns.leave(session, now);
+        if let Some(Session { figures, .. }) = self.sessions.remove(&session) {
+            self.ended.runs += figures.runs;
+            self.ended.failed += figures.failed;
+            self.ended.computed_us += figures.computed_us;
+            self.ended.waited_us += figures.waited_us;
+        }
+        self.give(now);
+    }
+
+    /// Admits nobody any more, and ends all sessions at their next run.
+    pub(super) fn drain(&mut self) {
+        let reason = "the device is drained: it serves nobody any more";
+        self.drains = Some(reason.to_owned());
+        let all: Vec<u64> = self.sessions.keys().copied().collect();
+        all.into_iter().for_each(|session| self.outgoing.push((session, ToChild::End(reason.to_owned()))));
+    }
+
+    /// Ends one session at its next run.
+    ///
+    /// # Errors
+    /// If there is none of this number.
+    pub(super) fn drain_one(&mut self, session: u64) -> Result<(), String> {
+        if !self.sessions.contains_key(&session) {
+            return Err(format!("no session has the number {session}; `tidemill device ls` lists them"));
+        }
+        let reason = "an operator ended the session with `tidemill device drain`";
+        self.outgoing.push((session, ToChild::End(reason.to_owned())));
+        Ok(())
+    }
+
+    /// Returns whether it was drained and the last session is gone.
+    pub(super) fn is_over(&self) -> bool {
+        self.drains.is_some() && self.sessions.is_empty()
+    }
+
+    /// Changes the limits of a tenant at once.
+    ///
+    /// # Errors
+    /// If they are no limits.
+    pub(super) fn limit(
+        &mut self,
+        tenant: &str,
+        share: Option<f64>,
+        memory: Option<Option<u64>>,
+    ) -> Result<(), String> {
+        let changed = self.tenants.change(tenant, share, memory)?;
+        self.turns.share(tenant, changed.share);
+        let is_its = |session: &Session| session.admitted.as_ref().is_some_and(|by| by.tenant == tenant);
+        for (id, _) in self.sessions.iter().filter(|(_, session)| is_its(session)) {
+            self.outgoing.push((*id, ToChild::AskAgain));
+        }
+        Ok(())
+    }
+
+    /// Asks all sessions for their figures, and returns how often each had reported.
+    pub(super) fn ask_all(&mut self) -> BTreeMap<u64, u64> {
+        let admitted = self.sessions.iter().filter(|(_, session)| session.admitted.is_some());
+        let asked: BTreeMap<u64, u64> = admitted.map(|(id, session)| (*id, session.reports)).collect();
+        self.listings += 1;
+        self.outgoing.extend(asked.keys().map(|session| (*session, ToChild::Report)));
+        asked
+    }
+
+    /// A listing has its figures, or does without.
+    pub(super) fn has_answered(&mut self) {
+        self.listings -= 1;
+    }
+
+    /// Returns whether somebody waits for figures, or for the end.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.listings > 0 || self.is_over()
+    }
+
+    /// Returns whether all have reported since, or are gone.
+    pub(super) fn have_reported(&self, asked: &BTreeMap<u64, u64>) -> bool {
+        asked.iter().all(|(id, before)| self.sessions.get(id).is_none_or(|session| session.reports > *before))
+    }
+
+    /// Messages that are to be sent.
+    pub(super) fn outgoing(&mut self) -> Vec<(u64, ToChild)> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// Sessions whose processes are to be killed, with the reasons.
+    pub(super) fn ending(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.ending)
+    }
+
+    /// Everything, for people and programs.
+    pub(super) fn listing(&self, now: Duration) -> Listing {
+        let seconds = |micros: u64| micros as f64 / 1e6;
+        let mut all = self.ended;
+        let mut sessions = Vec::new();
+        for (id, session) in &self.sessions {
+            let Session { figures, admitted, .. } = session;
+            all.runs += figures.runs;
+            all.failed += figures.failed;
+            all.computed_us += figures.computed_us;
+            all.waited_us += figures.waited_us;
+            sessions.push(SessionView {
+                session: *id,
+                tenant: admitted.as_ref().map(|admitted| admitted.tenant.clone()).unwrap_or_default(),
+                client: admitted.as_ref().map(|admitted| admitted.client.clone()).unwrap_or_default(),
+                peer: session.peer.clone(),
+                process: session.process,
+                seconds: now.saturating_sub(session.since).as_secs_f64(),
+                state: match admitted {
+                    None => SessionState::Greeting,
+                    Some(_) if self.turns.waits(*id) => SessionState::Waiting,
+                    Some(_) if self.turns.has_turn(*id) => SessionState::Running,
+                    Some(_) => SessionState::Idle,
+                },
+                models: figures.models,
+                memory: figures.memory,
+                runs: figures.runs,
+                failed: figures.failed,
+                computed_seconds: seconds(figures.computed_us),
+                waited_seconds: seconds(figures.waited_us),
+            });
+        }
+        let tenants = self.tenants.all().map(|(name, tenant)| {
+            let its = sessions.iter().filter(|session| session.tenant == *name);
+            TenantView {
+                tenant: name.to_owned(),
+                share: tenant.share,
+                memory_limit: tenant.memory,
+                memory: its.clone().map(|session| session.memory).sum(),
+                sessions: its.count() as u64,
+            }
+        });
+        Listing {
+            seconds: now.as_secs_f64(),
+            slots: self.given.slots as u64,
+            memory_limit: self.given.memory,
+            drains: self.drains.is_some(),
+            queue: self.turns.waiting() as u64,
+            runs: all.runs,
+            failed: all.failed,
+            computed_seconds: seconds(all.computed_us),
+            waited_seconds: seconds(all.waited_us),
+            tenants: tenants.collect(),
+            sessions,
+            ..Listing::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {}
