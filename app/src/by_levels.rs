@@ -195,6 +195,8 @@ fn models(
                 .filter(|name| usable_backends.contains(&name.as_str()))
                 .collect(),
             obstacle: None,
+            // Without an infrastructure there is no device.
+            tensors: None,
         })
         .collect()
     };

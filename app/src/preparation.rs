@@ -2,7 +2,7 @@
 use crate::by_levels::choose_by_levels;
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
 use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
@@ -331,17 +331,15 @@ fn chosen(
 }
 
 /// Refuses devices that only a plan has: computing here instead would not be what the workflow says.
-fn needs_a_plan(workflow: &Workflow) -> Result<(), Diagnostics> {
+fn needs_a_plan(workflow: &Workflow) -> Result<(), Failure> {
     let named = workflow.operators.iter().filter_map(|operator| Some((operator, operator.device.as_ref()?)));
-    let found: Diagnostics = named
-        .filter_map(|(operator, device)| {
-            let kind = device.kind()?;
-            let text = format!("`{}` needs a device of the kind `{kind}`, and a run without a plan has none", operator.id);
-            let help = "plan it (`tidemill plan WORKFLOW --infra FILE --out plan.yaml`) and add `--plan plan.yaml`, or write `device: cpu`";
-            Some(Diagnostic::error("E0419", text).at(device.span.clone()).with_help(help))
-        })
-        .collect();
-    found.into_result(())
+    let needing = named.filter_map(|(operator, device)| Some((operator, device, device.kind()?))).next();
+    let Some((operator, device, kind)) = needing else { return Ok(()) };
+    let text =
+        format!("`{}` needs a device of the kind `{kind}`, and a run without a plan has none", operator.id);
+    let help = "plan it (`tidemill plan WORKFLOW --infra FILE --out plan.yaml`) and add `--plan plan.yaml`, or write \
+                `device: cpu`";
+    Err(Failure::new(Kind::Configuration, text).at(device.span.clone()).with_help(help))
 }
 
 /// Binds a workflow and a plan, with the models of the stages that run here.

@@ -7,6 +7,7 @@ mod cluster_scale;
 mod cluster_soak;
 mod cluster_truth;
 mod contestant;
+mod devices;
 mod fit;
 mod link_throughput;
 mod load_moves;
@@ -38,7 +39,7 @@ use std::path::{Path, PathBuf};
 #[derive(Parser)]
 struct Arguments {
     /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, association, vqa-loop, vehicle-loop, planning-time,
-    /// setups, simulation-time, load-moves, replanning, checkpointing, service, cluster-scale, cluster-truth, cluster-soak, camera-soak, or all but replanning, which takes long,
+    /// setups, simulation-time, load-moves, replanning, checkpointing, service, devices, cluster-scale, cluster-truth, cluster-soak, camera-soak, or all but replanning, which takes long,
     /// cluster-*, which want root, and camera-soak, which wants a server of pictures.
     question: String,
     /// Folder for the result files.
@@ -68,6 +69,8 @@ struct Arguments {
     checkpointing: checkpointing::Options,
     #[command(flatten)]
     service: service::Options,
+    #[command(flatten)]
+    devices: devices::Options,
     #[command(flatten)]
     operator_overhead: operator_overhead::Options,
     #[command(flatten)]
@@ -129,6 +132,13 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("service") {
         results.push(service::run(&arguments.service, arguments.built())?);
+    }
+    if asked("devices") {
+        let answer = devices::run(&arguments.devices, &arguments.out)?;
+        if answer.is_none() {
+            return Ok(());
+        }
+        results.extend(answer);
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);

@@ -84,6 +84,10 @@ impl Measurement {
     pub(crate) fn median(&self) -> f64 {
         self.median
     }
+
+    pub(crate) fn p99(&self) -> f64 {
+        self.p99
+    }
 }
 
 /// The answer to one question.

@@ -270,6 +270,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-engine", &["tidemill-random"]),
     ("tidemill-link", &["tidemill-random"]),
     ("tidemill-session", &["tidemill-random"]),
+    ("tidemill-device", &["tidemill-random", "tidemill-session"]),
     ("tidemill-state", &["tidemill-random"]),
     ("tidemill", &["tidemill-random", "tidemill-problems", "tidemill-grpc", "tidemill-rpc"]),
     // The library is loaded as the service does it.

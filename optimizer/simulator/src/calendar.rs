@@ -14,6 +14,10 @@ pub(crate) enum Event {
     Ends(u32, u32),
     /// A batch of a stage has waited for its whole budget.
     Fills(u32),
+    /// A batch reaches its device; its place among those that are away.
+    Reaches(u32),
+    /// The results of a batch come back from its device.
+    Returns(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

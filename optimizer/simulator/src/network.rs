@@ -43,6 +43,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) engine: Option<&'a EngineTimes>,
     /// None: it takes no time.
     pub(crate) times: Option<&'a ServiceTimes>,
+    /// The device that runs its model; none: the worker does.
+    pub(crate) remote: Option<RemoteStage<'a>>,
     pub(crate) max_batch: usize,
     pub(crate) budget: Nanoseconds,
     /// Records wait until their epoch is complete.
@@ -56,6 +58,20 @@ pub(crate) struct Stage<'a> {
     pub(crate) outs: Vec<Out>,
     /// Position in [`Options::sinks`] of the sinks it feeds, with the records per record.
     pub(crate) sinks: Vec<(usize, f64)>,
+}
+
+/// The device of a stage.
+#[derive(Debug)]
+pub(crate) struct RemoteStage<'a> {
+    /// Position among the workers.
+    pub(crate) device: usize,
+    /// None: it takes no time.
+    pub(crate) times: Option<&'a ServiceTimes>,
+    pub(crate) there: LocationLink,
+    pub(crate) back: LocationLink,
+    /// Bytes of a record, there and back.
+    pub(crate) sent: f64,
+    pub(crate) received: f64,
 }
 
 /// A thread: a worker at a location; none: a device of sources.
@@ -167,11 +183,24 @@ impl<'a> Network<'a> {
             let sinks =
                 options.sinks.iter().enumerate().filter(|(_, sink)| sink.operator == hosting.operator);
             let own = times.of(index).filter(|_| mode.is_some());
+            let remote = mode.and_then(|mode| mode.remote.as_ref()).zip(hosting.device);
+            let remote = remote.map(|(remote, device)| {
+                let (here, at) = (hosting.location, problem.worker_classes[remote.class].location);
+                RemoteStage {
+                    device: device.worker,
+                    times: times.device(index),
+                    there: ways[here * locations + at],
+                    back: ways[at * locations + here],
+                    sent: remote.sent_bytes,
+                    received: remote.received_bytes,
+                }
+            });
             Stage {
                 worker: hosting.worker.filter(|_| own.is_some()),
                 slot: Slot { location: hosting.location, worker: slot_of(problem, solution, hosting) },
                 engine: times.engine(index),
                 times: own,
+                remote,
                 max_batch: mode.map_or(1, |mode| mode.batch.max(1) as usize),
                 budget: mode.map_or(0, |mode| nanoseconds(mode.fill_seconds)),
                 is_stateful: operator.stateful || is_join,
@@ -260,6 +289,9 @@ fn check(problem: &Problem, solution: &Solution) -> Result<(), SimulationError> 
     for hosting in &solution.hostings {
         if hosting.worker.is_some_and(|worker| worker >= solution.workers.len()) {
             return position("the worker of a hosting");
+        }
+        if hosting.device.is_some_and(|device| device.worker >= solution.workers.len()) {
+            return position("the device of a hosting");
         }
     }
     if problem.sources.iter().any(|source| !(source.rate > 0.0 && source.rate.is_finite())) {

@@ -10,6 +10,8 @@ use tidemill_spec::overheads::Overheads;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Times {
     by_hosting: Vec<Option<ServiceTimes>>,
+    /// Those of the models on devices, by hosting; empty: there are none.
+    by_device: Vec<Option<ServiceTimes>>,
     /// The engine's overheads on the worker, by hosting; empty: none are known.
     engine: Vec<Option<EngineTimes>>,
 }
@@ -42,7 +44,7 @@ impl EngineTimes {
 impl Times {
     /// Creates times, one for each hosting of the solution in order.
     pub fn new(by_hosting: Vec<Option<ServiceTimes>>) -> Self {
-        Self { by_hosting, engine: Vec::new() }
+        Self { by_hosting, by_device: Vec::new(), engine: Vec::new() }
     }
 
     /// Derives times from the problem alone: the samples of each mode, else its mean. Calls with fewer records than the
@@ -50,11 +52,10 @@ impl Times {
     pub fn of_modes(problem: &Problem, solution: &Solution) -> Self {
         let of = |hosting: &Hosting| {
             let (modes, chosen) = modes_of(problem, solution, hosting)?;
-            let same =
-                modes.iter().filter(|mode| mode.backend == chosen.backend && mode.batch <= chosen.batch);
-            ServiceTimes::new(same.map(|mode| (mode.batch, of_mode(mode))).collect())
+            ServiceTimes::new(alike(modes, chosen).map(|mode| (mode.batch, of_mode(mode))).collect())
         };
-        Self::new(solution.hostings.iter().map(of).collect())
+        let by_device = devices(problem, solution);
+        Self { by_device, ..Self::new(solution.hostings.iter().map(of).collect()) }
     }
 
     /// Takes times from the profile: for each stage the distributions measured for its variant, backend and type of
@@ -62,7 +63,13 @@ impl Times {
     pub fn measured(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> Self {
         let problem = &assembly.problem;
         let of = |hosting: &Hosting| {
-            let (_, mode) = modes_of(problem, solution, hosting)?;
+            let (modes, mode) = modes_of(problem, solution, hosting)?;
+            if mode.remote.is_some() {
+                // The profile has the times of a stage with its model.
+                return ServiceTimes::new(
+                    alike(modes, mode).map(|mode| (mode.batch, of_mode(mode))).collect(),
+                );
+            }
             let number = solution.workers[hosting.worker?].class;
             let class = &problem.worker_classes[number];
             let operator = &problem.operators[hosting.operator];
@@ -85,6 +92,7 @@ impl Times {
         };
         Self {
             by_hosting: solution.hostings.iter().map(of).collect(),
+            by_device: devices(problem, solution),
             engine: solution.hostings.iter().map(engine).collect(),
         }
     }
@@ -104,6 +112,11 @@ impl Times {
         self.by_hosting.get(hosting)?.as_ref()
     }
 
+    /// Returns the times of a hosting's model on its device.
+    pub(crate) fn device(&self, hosting: usize) -> Option<&ServiceTimes> {
+        self.by_device.get(hosting)?.as_ref()
+    }
+
     /// Returns the origin of the times of each hosting that takes time.
     pub fn knowledge(&self) -> impl Iterator<Item = (usize, Knowledge)> {
         let all = self.by_hosting.iter().enumerate();
@@ -114,13 +127,39 @@ impl Times {
 /// The worker whose thread runs a hosting; one that takes no time runs with the first worker of its location. None: on
 /// a device.
 pub(crate) fn slot_of(problem: &Problem, solution: &Solution, hosting: &Hosting) -> Option<usize> {
-    let there = |worker: &UsedWorker| problem.worker_classes[worker.class].location == hosting.location;
-    hosting.worker.or_else(|| solution.workers.iter().position(there))
+    let is_device = |position: usize| {
+        let devices = solution.hostings.iter().filter_map(|hosting| hosting.device);
+        devices.into_iter().any(|device| device.worker == position)
+    };
+    let there = |(position, worker): (usize, &UsedWorker)| {
+        let is_here = problem.worker_classes[worker.class].location == hosting.location;
+        (is_here && !is_device(position)).then_some(position)
+    };
+    hosting.worker.or_else(|| solution.workers.iter().enumerate().find_map(there))
 }
 
 fn of_mode(mode: &ServiceMode) -> Distribution {
     Distribution::of_points(&mode.samples, &[], Some(mode.mean_call_seconds))
         .unwrap_or(Distribution::Mean(mode.mean_call_seconds))
+}
+
+/// Modes of the same backend and device as the chosen one, with batches that are no larger.
+fn alike<'a>(modes: &'a [ServiceMode], chosen: &ServiceMode) -> impl Iterator<Item = &'a ServiceMode> {
+    let device =
+        |mode: &ServiceMode| mode.remote.as_ref().map(|remote| (remote.class, remote.run.backend.clone()));
+    let (own, backend, batch) = (device(chosen), chosen.backend.clone(), chosen.batch);
+    modes.iter().filter(move |mode| mode.backend == backend && mode.batch <= batch && device(mode) == own)
+}
+
+/// Times of the models on devices, by hosting.
+fn devices(problem: &Problem, solution: &Solution) -> Vec<Option<ServiceTimes>> {
+    let of = |hosting: &Hosting| {
+        let (modes, chosen) = modes_of(problem, solution, hosting)?;
+        chosen.remote.as_ref()?;
+        let runs = alike(modes, chosen).filter_map(|mode| mode.remote.as_ref()).map(|remote| &remote.run);
+        ServiceTimes::new(runs.map(|run| (run.batch, of_mode(run))).collect())
+    };
+    solution.hostings.iter().map(of).collect()
 }
 
 /// The modes of a hosting's variant on its worker, and the chosen one.

@@ -1,5 +1,6 @@
 //! The simulation itself: its state and its events.
 mod counts;
+mod device;
 mod join;
 mod service;
 
@@ -11,7 +12,7 @@ use crate::emission::Group;
 use crate::frontier::{Epoch, Frontiers, Progress};
 use crate::network::{LocationLink, Nanoseconds, Network, Out, Slot, nanoseconds};
 use crate::options::Options;
-use service::{StageState, Worker};
+use service::{Call, StageState, Worker};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use tidemill_optimizer::problem::Problem;
@@ -81,6 +82,8 @@ pub(crate) struct World<'a> {
     frontiers: Frontiers,
     pub(crate) stages: Vec<StageState>,
     pub(crate) workers: Vec<Worker>,
+    /// Batches between their stages and their devices.
+    away: Vec<Option<Call>>,
     /// Connections between locations, then one to each stage without a link.
     pub(crate) links: Vec<LinkState>,
     pub(crate) sinks: Vec<SinkCounts>,
@@ -140,6 +143,7 @@ impl<'a> World<'a> {
             frontiers: Frontiers::new(problem, solution, network, &options.sinks),
             stages: network.stages.iter().map(StageState::new).collect(),
             workers: (0..network.workers).map(|_| Worker::new(options.calls_at_once.max(1))).collect(),
+            away: Vec::new(),
             links: (0..network.links.len() + network.stages.len()).map(|_| LinkState::default()).collect(),
             sinks: options
                 .sinks
@@ -196,6 +200,8 @@ impl<'a> World<'a> {
             Event::Due(group) => self.emit(group as usize),
             Event::Arrives(link) => self.arrives(link as usize),
             Event::Ends(worker, call) => self.ends(worker as usize, call as usize),
+            Event::Reaches(place) => self.reaches(place),
+            Event::Returns(place) => self.returns(place),
             Event::Fills(stage) => {
                 let state = &mut self.stages[stage as usize];
                 if state.wakes_at == Some(time) {

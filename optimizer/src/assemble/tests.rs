@@ -1,4 +1,5 @@
 mod checkpoints;
+mod devices;
 
 use super::*;
 use crate::planner::{Planner, SearchLimits};

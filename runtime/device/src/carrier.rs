@@ -154,6 +154,13 @@ impl Arriving for Half {
             match read {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The other side ended while it had not read everything, or without a last word of TLS. A message that is cut is
+                // noticed.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) =>
+                {
+                    return Ok(0);
+                }
                 other => return other,
             }
         }

@@ -43,16 +43,18 @@ impl StageState {
 
 /// A batch with its worker.
 #[derive(Debug)]
-struct Call {
-    stage: usize,
-    records: Vec<(Nanoseconds, Record)>,
+pub(super) struct Call {
+    pub(super) stage: usize,
+    pub(super) records: Vec<(Nanoseconds, Record)>,
     lasts: Nanoseconds,
+    /// Whether the worker is the device of the stage.
+    pub(super) is_on_device: bool,
 }
 
 /// A worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    queue: VecDeque<Call>,
+    pub(super) queue: VecDeque<Call>,
     /// Its concurrent calls.
     calls: Vec<Option<Call>>,
     pub(crate) busy: Nanoseconds,
@@ -157,7 +159,12 @@ impl World<'_> {
                     state.running += 1;
                     let mut records = self.workers[worker].spare.pop().unwrap_or_default();
                     records.extend(state.queue.drain(..size));
-                    self.workers[worker].queue.push_back(Call { stage: index, records, lasts: 0 });
+                    self.workers[worker].queue.push_back(Call {
+                        stage: index,
+                        records,
+                        lasts: 0,
+                        is_on_device: false,
+                    });
                     self.begin_calls(worker);
                 }
             }
@@ -165,7 +172,7 @@ impl World<'_> {
     }
 
     /// Starts waiting calls, up to the worker's limit.
-    fn begin_calls(&mut self, index: usize) {
+    pub(super) fn begin_calls(&mut self, index: usize) {
         loop {
             let worker = &mut self.workers[index];
             let Some(free) = worker.calls.iter().position(Option::is_none) else { return };
@@ -173,7 +180,11 @@ impl World<'_> {
             let state = &mut self.stages[call.stage];
             let size = call.records.len();
             let part = self.draws.unit();
-            let times = self.network.stages[call.stage].times;
+            let facts = &self.network.stages[call.stage];
+            let times = match call.is_on_device {
+                true => facts.remote.as_ref().and_then(|remote| remote.times),
+                false => facts.times,
+            };
             // After another stage's call or a pause the processor's caches are cold.
             let follows = worker.newest == Some((call.stage, self.now));
             let pause = if follows { 0.0 } else { times.map_or(0.0, |times| times.longer_after_pause(part)) };
@@ -195,9 +206,11 @@ impl World<'_> {
             call.lasts = end - self.now;
             worker.newest = Some((call.stage, end));
             worker.busy += busy;
-            state.counts.busy += busy;
-            state.counts.queue.change(-(size as i64), self.now, self.window);
-            if (from..to).contains(&self.now) {
+            if !call.is_on_device {
+                state.counts.busy += busy;
+                state.counts.queue.change(-(size as i64), self.now, self.window);
+            }
+            if !call.is_on_device && (from..to).contains(&self.now) {
                 state.counts.batches += 1;
                 state.counts.called += size as u64;
                 call.records.iter().for_each(|(came, _)| state.counts.waiting.add(self.now - came));
@@ -209,20 +222,36 @@ impl World<'_> {
 
     /// A call has ended.
     pub(super) fn ends(&mut self, worker: usize, place: usize) {
-        let Some(mut call) = self.workers[worker].calls[place].take() else { return };
+        let Some(call) = self.workers[worker].calls[place].take() else { return };
+        if call.is_on_device {
+            self.begin_calls(worker);
+            self.send_back(call);
+            return;
+        }
         let state = &mut self.stages[call.stage];
         state.running -= 1;
         state.batching.served(call.lasts as i64);
         // The next one is already with the worker.
         self.begin_calls(worker);
+        let stage = call.stage;
+        match self.network.stages[stage].remote {
+            Some(_) => self.send_to_device(call),
+            None => self.leave_all(call),
+        }
+        self.look_at(stage);
+    }
+
+    /// The records of a batch have been served.
+    pub(super) fn leave_all(&mut self, mut call: Call) {
         if self.counts() {
             self.stages[call.stage].counts.served += call.records.len() as u64;
         }
         for (_, record) in call.records.drain(..) {
             self.leave(call.stage, record);
         }
-        self.workers[worker].spare.push(call.records);
-        self.look_at(call.stage);
+        if let Some(worker) = self.network.stages[call.stage].worker {
+            self.workers[worker].spare.push(call.records);
+        }
     }
 
     /// A record has been served: forwards it to sinks and later stages.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod batches;
 mod detectors;
+mod devices;
 mod event_time;
 mod figures;
 mod joins;

@@ -34,6 +34,7 @@ fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
         slot: network.stages[stage].slot,
         engine: None,
         times: Some(&call),
+        remote: None,
         max_batch: case.max_batch,
         budget: case.budget * US,
         is_stateful: false,
