@@ -107,6 +107,7 @@ mod tests {
             checkpoint_every,
             percentile: Percentile(75.0),
             workers: vec![],
+            devices: vec![],
             stages: vec![],
             classes: vec![],
             edges: vec![],

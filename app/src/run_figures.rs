@@ -159,6 +159,9 @@ pub struct StageFigures {
     pub compute: Times,
     /// Transfer from the stage before, over the slowest link.
     pub transfer: Times,
+    /// Of a model on a device: where the time of its batches goes. None: the processors of the worker compute.
+    #[serde(default)]
+    pub on_device: Option<DeviceFigures>,
     /// Part of its time that it computes, 0 to 1: of a model, the time of its batches; of others, the processor time of
     /// their slot's thread. None: not known yet.
     pub busy: Option<f64>,
@@ -172,6 +175,29 @@ pub struct StageFigures {
     pub restarts: u64,
     /// Bytes of state.
     pub state_bytes: u64,
+}
+
+/// A model on a device. The four times of a batch add up to its computation in the stage.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceFigures {
+    /// The device.
+    pub device: String,
+    /// In the process of the stage: pre-processing, post-processing, copies, runs that were lost.
+    pub client: Times,
+    /// On the way to the device and back.
+    pub network: Times,
+    /// Waiting at the device.
+    pub queue: Times,
+    /// The computation of the device.
+    pub compute: Times,
+    /// Waits for the device in a batch; none: it has computed none of late.
+    pub round_trips_per_batch: Option<f64>,
+    /// Bytes of tensors per second to the device.
+    pub sent_bytes_per_second: f64,
+    /// Bytes of tensors per second from the device.
+    pub received_bytes_per_second: f64,
+    /// Sessions that were lost; their batches were computed again.
+    pub sessions_lost: u64,
 }
 
 /// State of a source.

@@ -9,8 +9,9 @@ For each budget: half of it is given to a round trip, `tidemill requirements` sa
 network namespaces gets both. A run there is compared with the same run without a link. It should take the budget longer, within 1.5
 points, and with 0.8 of the bandwidth longer than the budget. Then the same with four outstanding runs, and the time between their ends.
 
-The device is an emulated one (`remote_run`), so that its time is known: 600 ms a run, or 60 ms with a window. Inputs and outputs are
-those of the model scene-features-tiny. The processor time of messages is measured first, over the loopback, and given as `--software`.
+The device is an emulated one of `tidemill device serve`, so that its time is known: 600 ms a run, or 60 ms with a window. Inputs and
+outputs are those of the model scene-features-tiny. The processor time of messages is measured first, over the loopback, and given as
+`--software`.
 
 Prints a table, and writes JSON to FILE. Exit code 1 if a point is off. Needs root, `ip`, `tc` and /dev/net/tun; exit code 77 without.
 """
@@ -43,8 +44,8 @@ def run(*words):
     return done.stdout
 
 
-def first_line(process, what):
-    line = process.stdout.readline()
+def first_line(stream, process, what):
+    line = stream.readline()
     if not line:
         process.wait()
         raise OSError(f"{what} ended with exit code {process.returncode}")
@@ -75,7 +76,7 @@ class Network:
         """Seconds, and bits per second each way."""
         self.process.stdin.write(f"delay {LINK} {round_trip * 500}\n")
         self.process.stdin.flush()
-        answer = json.loads(first_line(self.process, "the network"))
+        answer = json.loads(first_line(self.process.stdout, self.process, "the network"))
         if "error" in answer:
             raise OSError(answer["error"])
         for machine, towards in ((self.client, "hub"), (self.device, "edge")):
@@ -88,21 +89,27 @@ class Network:
 
 
 class Device:
-    """An emulated device at an address; namespace: none is this one."""
+    """An emulated device at an address, whose runs take this time; namespace: none is this one."""
 
-    def __init__(self, program, namespace, address, seconds):
+    def __init__(self, tidemill, namespace, address, seconds, folder):
         inside = ["ip", "netns", "exec", namespace] if namespace else []
-        self.process = subprocess.Popen([*inside, program, "serve", f"{address}:{PORT}", str(seconds * 1e3)], stdout=subprocess.PIPE, text=True)
-        first_line(self.process, "the device")
+        times = pathlib.Path(folder) / "device.json"
+        times.write_text(json.dumps({"kind": DEVICE, "others": {"run_ms": seconds * 1e3}}), encoding="utf-8")
+        self.address = f"tcp://{address}:{PORT}"
+        self.process = subprocess.Popen([*inside, tidemill, "device", "serve", "--backend", "emulated", "--profile", times, "--listen",
+                                         self.address, "--device", f"requirements-{PORT}", "--cache", pathlib.Path(folder) / "cache"],
+                                        stderr=subprocess.PIPE, text=True)
+        while "serves at" not in first_line(self.process.stderr, self.process, "the device"):
+            pass
 
     def close(self):
-        self.process.kill()
-        self.process.wait()
+        self.process.terminate()
+        self.process.wait(timeout=20)
 
 
-def measured(program, namespace, address, payload, runs, window):
+def measured(program, namespace, device, payload, runs, window):
     inside = ["ip", "netns", "exec", namespace] if namespace else []
-    return json.loads(run(*inside, program, "at", f"{address}:{PORT}", *payload, runs, window))
+    return json.loads(run(*inside, program, "at", device.address, *payload, runs, window))
 
 
 def profile(folder, seconds):
@@ -133,19 +140,24 @@ def points(options, network, folder, window):
     file = profile(folder, seconds)
     model = asked(options.tidemill, file)
     payload = (int(model["bytes_to_device"]), int(model["bytes_back"]))
-    here = json.loads(run(options.remote_run, "here", seconds * 1e3, *payload, runs))
-    local = here["run"]
-    device = Device(options.remote_run, None, "127.0.0.1", seconds)
+
+    def without_a_link():
+        """Seconds of a run in one process, now: other work of the machine makes it longer too."""
+        return json.loads(run(options.remote_run, "here", seconds * 1e3, *payload, runs))["run"]
+
+    local = without_a_link()
+    device = Device(options.tidemill, None, "127.0.0.1", seconds, folder)
     try:
-        beside = measured(options.remote_run, None, "127.0.0.1", payload, runs, 1)
+        beside = measured(options.remote_run, None, device, payload, runs, 1)
     finally:
         device.close()
     software = max(0.0, beside["run"] - local)
-    device = Device(options.remote_run, network.device["namespace"], network.device["address"], seconds)
+    device = Device(options.tidemill, network.device["namespace"], network.device["address"], seconds, folder)
     found = []
     try:
-        file = profile(folder, local)
         for budget in options.budgets:
+            local = without_a_link()
+            file = profile(folder, local)
             allowed = window * (1 + budget / 100) * local - local - software
             round_trip = allowed / 2
             words = ("--budget", f"{budget}%", "--window", window, "--software", f"{round(software * 1e9)}ns")
@@ -153,7 +165,7 @@ def points(options, network, folder, window):
             least = answer["frontier"][0]["bandwidth"]
             for part in (1.0, 0.8):
                 network.shape(round_trip, least * part)
-                there = measured(options.remote_run, network.client["namespace"], network.device["address"], payload, runs, window)
+                there = measured(options.remote_run, network.client["namespace"], device, payload, runs, window)
                 more = (there[figure] / local - 1) * 100
                 is_right = abs(more - budget) <= TOLERANCE if part == 1.0 else more > budget
                 found.append({"window": window, "budget": budget, "round_trip": round_trip, "bandwidth": least * part, "part": part,

@@ -1,9 +1,11 @@
-//! Measures calls, inferences and the published call sequences on a device behind a connection, beside the same device in this
+//! Measures calls, inferences and the published call sequences on a device over a connection, beside the same device in this
 //! process. The device is emulated: what it takes is known, so that the rest is ours.
 mod batching;
 mod calls;
 mod far_end;
 mod inferences;
+mod on_host;
+mod over_links;
 mod page;
 mod predictions;
 mod relay;
@@ -14,7 +16,7 @@ mod uploads;
 use crate::result::Answer;
 use clap::{Args, ValueEnum};
 use page::Found;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Options of `devices`.
@@ -27,6 +29,9 @@ pub(crate) struct Options {
     /// Rounds of devices.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     devices_rounds: u16,
+    /// The repository, for the models of devices.
+    #[arg(long, default_value = ".")]
+    devices_root: PathBuf,
 }
 
 /// A part of the measurement.
@@ -36,6 +41,8 @@ enum Part {
     Calls,
     /// Inferences on one host.
     Host,
+    /// Inferences with real models on one host.
+    Models,
     /// Inferences over links.
     Links,
     /// Several outstanding inferences.
@@ -53,12 +60,13 @@ enum Part {
 }
 
 impl Part {
-    fn measure(self, rounds: usize) -> anyhow::Result<Found> {
+    fn measure(self, rounds: usize, root: &Path) -> anyhow::Result<Found> {
         match self {
             Part::Calls => calls::run(rounds),
-            Part::Host => inferences::on_host(rounds),
-            Part::Links => inferences::over_links(rounds),
-            Part::Windows => inferences::windows(rounds),
+            Part::Host => on_host::emulated(rounds),
+            Part::Models => on_host::of_models(rounds, root),
+            Part::Links => over_links::alone(rounds),
+            Part::Windows => over_links::windows(rounds),
             Part::Uploads => uploads::run(rounds),
             Part::Pipelining => traces::pipelining(rounds),
             Part::Batching => batching::run(rounds),
@@ -72,18 +80,18 @@ impl Part {
 pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Option<Answer>> {
     let all = Part::value_variants();
     let parts = if options.devices_parts.is_empty() { all } else { &options.devices_parts };
-    // The device of this process sleeps on this thread, as those behind connections on theirs.
+    // The device of this process sleeps on this thread, as the others on theirs.
     relay::exact_timers();
     let (mut measurements, mut sections) = (Vec::new(), Vec::new());
     for part in parts {
         let begin = now();
-        let found = part.measure(usize::from(options.devices_rounds))?;
+        let found = part.measure(usize::from(options.devices_rounds), &options.devices_root)?;
         println!("{}\n({:.0} s)\n", found.section, begin.elapsed().as_secs_f64());
         measurements.extend(found.measurements);
         sections.push(found.section);
     }
     let answer =
-        Answer::new("devices", "What does a model cost on a device behind a connection?", measurements);
+        Answer::new("devices", "What does a model cost on a device over a connection?", measurements);
     if all.iter().any(|part| !parts.contains(part)) {
         answer.print();
         return Ok(None);

@@ -134,11 +134,10 @@ fn main() -> anyhow::Result<()> {
         results.push(service::run(&arguments.service, arguments.built())?);
     }
     if asked("devices") {
-        let answer = devices::run(&arguments.devices, &arguments.out)?;
-        if answer.is_none() {
-            return Ok(());
+        match devices::run(&arguments.devices, &arguments.out)? {
+            None if arguments.question == "devices" => return Ok(()),
+            answer => results.extend(answer),
         }
-        results.extend(answer);
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);

@@ -7,7 +7,6 @@ use tidemill_operators::api::*;
 use tidemill_operators::record::payload_schema;
 use tidemill_spec::plan::*;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
-use tidemill_spec::units::{Bytes, TimeSpan};
 
 pub(crate) fn stream() -> StreamType {
     StreamType::new([Column::new("text", ColumnType::Text), Column::new("value", ColumnType::Int64)])
@@ -106,19 +105,9 @@ pub(crate) fn chain(
 ) -> Program {
     let rows = payload.num_rows();
     let stage = |id: &str, group: &str| Stage {
-        id: id.into(),
-        operator: id.into(),
-        variant: None,
-        backend: None,
-        device: None,
-        worker: "local".into(),
         slot_group: group.into(),
-        partitions: 1,
-        share: 1.0,
         max_batch: rows as u32,
-        batching_budget: TimeSpan(0),
-        byte_budget: Bytes(64 << 20),
-        stands_in_for: None,
+        ..Stage::new(id, id, "local")
     };
     let source = BoundSource {
         id: "source".into(),

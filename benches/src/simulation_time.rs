@@ -81,7 +81,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
         rate: RATE,
         locations: vec![(0, 1.0)],
         at_one_time: 1,
-            replies: false,
+        replies: false,
     };
     let problem = Problem {
         name: format!("{sources} sources, {workers} workers"),

@@ -106,6 +106,9 @@ impl RunDocument<'_> {
         }
         for (stage, planned) in list(&mut document, "stages").iter_mut().zip(&self.program.plan.stages) {
             stage["backend"] = json!(planned.backend);
+            if let (Some(split), Some(run)) = (stage.get_mut("on_device"), &planned.remote_run) {
+                split["predicted"] = devices::predicted(run);
+            }
         }
         serde_json::to_writer_pretty(&mut *out, &document)?;
         writeln!(out)
@@ -136,7 +139,7 @@ impl RunDocument<'_> {
         self.sinks(out)?;
         writeln!(out)?;
         self.stages(out)?;
-        devices::write(&self.report.stages, out)?;
+        devices::write(&self.report.stages, &self.program.plan, out)?;
         self.losses(out)?;
         self.levels(out)?;
         let takes_back = |sink: &str| {

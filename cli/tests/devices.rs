@@ -52,9 +52,15 @@ fn arguments<'a>(workflow: &'a str, plan: &'a str, report: &'a str) -> [&'a str;
 /// The rows of a run with the model on this device.
 fn run(place: &Place, device: &str) -> (String, serde_json::Value) {
     place.write("plan.yaml", plan(device));
-    let [workflow, plan, report] = ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
+    let [workflow, plan, report] =
+        ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
     tidemill(&arguments(&workflow, &plan, &report)).expect(0);
     (place.read("out/seen.jsonl"), serde_json::from_str(&place.read("report.json")).unwrap())
+}
+
+/// The figures of the stage with the model.
+fn of_features(report: &serde_json::Value) -> &serde_json::Value {
+    report["stages"].as_array().unwrap().iter().find(|stage| stage["stage"] == "features").unwrap()
 }
 
 /// The processes that a process has started.
@@ -90,8 +96,36 @@ fn a_model_in_a_proxy_gives_the_rows_of_this_process() {
     assert_eq!(expected.lines().count(), 40);
     let (found, report) = run(&place, "proxy");
     assert!(found == expected, "the rows differ");
-    let stage = report["stages"].as_array().unwrap().iter().find(|stage| stage["stage"] == "features").unwrap();
-    assert_eq!(stage["device"], "proxy");
+    assert_eq!(of_features(&report)["device"], "proxy");
+}
+
+#[test]
+fn the_reports_split_the_time_of_a_model_in_a_proxy() {
+    let place = place(12);
+    let (_, report) = run(&place, "cpu");
+    let stage = of_features(&report);
+    assert!(stage["device"] == "cpu" && stage.get("on_device").is_none(), "{stage}");
+    place.write("plan.yaml", plan("proxy"));
+    let files = ["workflow.yaml", "plan.yaml", "report.json", "report.html"].map(|file| place.argument(file));
+    let [workflow, plan, report, page] = &files;
+    let arguments = ["run", workflow, "--plan", plan, "--report-json", report, "--report", page];
+    let told = tidemill(&arguments).expect(0).stdout;
+    assert!(told.contains("features: network") && told.contains("features on proxy: "), "{told}");
+    assert!(place.read("report.html").contains("features on proxy: "));
+    let report: serde_json::Value = serde_json::from_str(&place.read("report.json")).unwrap();
+    let (stage, split) = (of_features(&report), &of_features(&report)["on_device"]);
+    let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("{stage}"));
+    assert_eq!((&split["batches"], &split["sessions_lost"]), (&stage["batches"], &0.into()), "{stage}");
+    assert!(number(&split["round_trips_per_batch"]) >= 1.0 && split.get("predicted").is_none(), "{stage}");
+    let parts = ["client", "network", "queue", "compute"].map(|part| &split[part]);
+    assert!(parts.iter().all(|part| part["count"] == 12), "{stage}");
+    assert!(number(&split["network"]["mean_ms"]) > 0.0 && number(&split["compute"]["mean_ms"]) > 0.0);
+    // To the microseconds that each part is rounded to.
+    let sum: f64 = parts.iter().map(|part| number(&part["mean_ms"])).sum();
+    assert!((sum - number(&stage["compute"]["mean_ms"])).abs() < 0.01, "{stage}");
+    let sent = number(&split["sent_bytes_per_record"]);
+    assert!(sent > 0.0 && number(&split["sent_bytes"]) == 12.0 * sent, "{stage}");
+    assert!(number(&split["received_bytes"]) > 0.0, "{stage}");
 }
 
 #[test]
@@ -100,20 +134,25 @@ fn a_proxy_that_is_killed_costs_no_row() {
     let (expected, _) = run(&place, "cpu");
     place.write("plan.yaml", plan("proxy:rten"));
     std::fs::remove_dir_all(place.path("out")).unwrap();
-    let [workflow, plan, report] = ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
+    let [workflow, plan, report] =
+        ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
     let mut child = command(&arguments(&workflow, &plan, &report)).spawn().unwrap();
     let proxy = proxy_of(&mut child, &place).expect("it runs for a second");
     let process = rustix::process::Pid::from_raw(i32::try_from(proxy).unwrap()).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
+    let report = serde_json::from_str(&place.read("report.json")).unwrap();
+    let lost = &of_features(&report)["on_device"]["sessions_lost"];
+    assert!(lost.as_u64() >= Some(1), "{lost}");
 }
 
 #[test]
 fn a_device_that_is_not_there_is_found_before_the_run() {
     let place = place(2);
     place.write("plan.yaml", plan("device:unix:///nowhere/device.sock"));
-    let [workflow, plan, report] = ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
+    let [workflow, plan, report] =
+        ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
     let outcome = tidemill(&arguments(&workflow, &plan, &report));
     assert_ne!(outcome.code, Some(0));
     assert!(outcome.stderr.contains("device:unix:///nowhere/device.sock"), "{}", outcome.stderr);

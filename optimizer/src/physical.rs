@@ -26,8 +26,8 @@ use tidemill_spec::plan::{
     default_percentile,
 };
 use tidemill_spec::policies::resolve;
-use tidemill_spec::workflow::Workflow;
 use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
+use tidemill_spec::workflow::Workflow;
 
 /// Shares below this are rounding errors.
 const DUST: f64 = 1e-9;

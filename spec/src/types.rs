@@ -67,6 +67,17 @@ impl ElementType {
         Self::ALL.into_iter().find(|element| element.name() == name)
     }
 
+    /// Returns the bytes of one value; none for texts.
+    pub const fn bytes(self) -> Option<u64> {
+        match self {
+            Self::Float64 | Self::Int64 => Some(8),
+            Self::Float32 | Self::Int32 => Some(4),
+            Self::Float16 => Some(2),
+            Self::Int8 | Self::Uint8 | Self::Bool => Some(1),
+            Self::Text => None,
+        }
+    }
+
     /// Whether values are floats of any width.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::Float32 | Self::Float16 | Self::Float64)

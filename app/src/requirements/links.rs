@@ -71,7 +71,35 @@ fn of_infrastructure(infrastructure: &Infrastructure) -> Vec<KnownLink> {
     all
 }
 
-/// Kinds of devices of a tier.
+/// Kinds of devices of a tier: those that its machines offer to others, else the machines themselves.
 fn kinds(tier: &Tier) -> Vec<String> {
-    tier.workers.iter().map(|worker| worker.worker_type.value.clone()).collect()
+    let devices = tier.workers.iter().flat_map(|worker| &worker.devices);
+    let offered: Vec<String> =
+        devices.filter(|device| device.remotable).map(|device| device.kind.value.clone()).collect();
+    match offered.is_empty() {
+        true => tier.workers.iter().map(|worker| worker.worker_type.value.clone()).collect(),
+        false => offered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_leads_to_what_its_tier_offers() {
+        let text = "version: 1\nname: x\ntiers:\n  - {id: edge, workers: [{type: small, price: 1 $/h}]}\n  \
+                    - {id: hub, workers: [{type: large, price: 1 $/h, devices: [{kind: card}, \
+                    {kind: own, remotable: false}]}]}\n  - {id: cloud, workers: [{type: huge, price: 1 $/h}]}\n\
+                    links:\n  - {from: edge, to: hub, delay: 5ms, bandwidth: 100Mbps}\n  \
+                    - {from: hub, to: cloud, delay: 20ms}\n  - {from: cloud, to: hub, delay: 10ms, bandwidth: 1Mbps}\n";
+        let infrastructure = Infrastructure::parse(text, "i.yaml").unwrap_or_else(|found| panic!("{found}"));
+        let all = of_infrastructure(&infrastructure);
+        let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
+        assert_eq!(names, ["edge -> hub", "hub -> cloud"]);
+        assert_eq!(all[0].devices().collect::<Vec<_>>(), ["card"]);
+        assert_eq!((all[0].round_trip, all[0].up, all[0].down), (0.010, 100e6, 100e6));
+        assert_eq!(all[1].devices().collect::<Vec<_>>(), ["huge"]);
+        assert_eq!((all[1].round_trip, all[1].up, all[1].down), (0.030, f64::INFINITY, 1e6));
+    }
 }

@@ -2,7 +2,7 @@
 use super::{SourceState, Times};
 use crate::slo_watch::percentile_of;
 use std::collections::{BTreeMap, VecDeque};
-use tidemill_engine::{Latencies, LatencyWindow};
+use tidemill_engine::{Latencies, LatencyWindow, StageMetrics};
 
 /// Samples over which rates and times are.
 pub(super) const SAMPLES: usize = 5;
@@ -23,6 +23,18 @@ pub(super) struct StageCounts {
     pub(super) computing: f64,
     /// Seconds of processor time.
     pub(super) processor: f64,
+    pub(super) on_device: DeviceCounts,
+}
+
+/// Counters of a stage whose model is on a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct DeviceCounts {
+    pub(super) batches: u64,
+    pub(super) round_trips: u64,
+    /// Bytes to it.
+    pub(super) sent: u64,
+    /// Bytes from it.
+    pub(super) received: u64,
 }
 
 /// Counters at a point of time.
@@ -70,6 +82,25 @@ impl Recent {
             p50_ms: percentile_of(&all, 50.0).unwrap_or_default(),
             p99_ms: percentile_of(&all, 99.0).unwrap_or_default(),
         }
+    }
+}
+
+/// Times of a stage that were added in the last samples.
+#[derive(Default)]
+pub(super) struct RecentOfStage {
+    pub(super) queue: Recent,
+    pub(super) compute: Recent,
+    /// Of a model on a device: client, network, queue, computation.
+    pub(super) on_device: [Recent; 4],
+}
+
+impl RecentOfStage {
+    pub(super) fn advance(&mut self, metrics: &StageMetrics) {
+        let StageMetrics { device_client, device_network, device_queue, device_compute, .. } = metrics;
+        self.queue.advance(&metrics.queue);
+        self.compute.advance(&metrics.compute);
+        let parts = [device_client, device_network, device_queue, device_compute];
+        self.on_device.iter_mut().zip(parts).for_each(|(recent, latencies)| recent.advance(latencies));
     }
 }
 

@@ -1,8 +1,8 @@
 //! An active run under observation.
-use super::change::{Change, LONG, Recent, Sample, Seen, StageCounts, stage_of};
+use super::change::{Change, DeviceCounts, LONG, Recent, RecentOfStage, Sample, Seen, StageCounts, stage_of};
 use super::{
-    Computed, CostFigures, LevelFigures, LinkFigures, PathState, RoleFigures, RunFigures, RunPlace,
-    SinkFigures, SourceFigures, StageFigures, limit, predicted_cost,
+    Computed, CostFigures, DeviceFigures, LevelFigures, LinkFigures, PathState, RoleFigures, RunFigures,
+    RunPlace, SinkFigures, SourceFigures, StageFigures, limit, predicted_cost,
 };
 use crate::measured::{Measured, MeasuredLevel};
 use crate::metrics::ObservedRun;
@@ -10,7 +10,7 @@ use crate::slo_watch::{SloWatch, Violations};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidemill_engine::Observer;
+use tidemill_engine::{CPU, Observer, StageMetrics};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
 
@@ -22,8 +22,8 @@ pub struct Watched {
     observer: Observer,
     slo: SloWatch,
     samples: VecDeque<Sample>,
-    /// In the order of the plan: queue and computation.
-    stages: Vec<(Recent, Recent)>,
+    /// In the order of the plan.
+    stages: Vec<RecentOfStage>,
     /// In the order of the plan.
     edges: Vec<Recent>,
     sinks: BTreeMap<String, Recent>,
@@ -84,16 +84,21 @@ impl Watched {
         let observer = self.observer.clone();
         let plan = &observer.program().plan;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let stages = plan.stages.iter().zip(&mut self.stages).map(|(stage, (queue, compute))| {
+        let stages = plan.stages.iter().zip(&mut self.stages).map(|(stage, recent)| {
             let Some(metrics) = observer.stage(&stage.id) else { return StageCounts::default() };
-            queue.advance(&metrics.queue);
-            compute.advance(&metrics.compute);
+            recent.advance(&metrics);
             StageCounts {
                 taken: get(&metrics.records_in),
                 given: get(&metrics.records_out),
                 batches: get(&metrics.batches),
                 computing: get(&metrics.computing) as f64 / 1e9,
                 processor: metrics.processor.seconds(),
+                on_device: DeviceCounts {
+                    batches: get(&metrics.device_batches),
+                    round_trips: get(&metrics.device_round_trips),
+                    sent: get(&metrics.device_sent),
+                    received: get(&metrics.device_received),
+                },
             }
         });
         let stages = stages.collect();
@@ -193,7 +198,7 @@ impl Watched {
         links: &[LinkFigures],
     ) -> Vec<StageFigures> {
         let of_slots = self.busy_of_slots(change);
-        let all = plan.stages.iter().zip(&self.stages).enumerate().map(|(at, (stage, (queue, compute)))| {
+        let all = plan.stages.iter().zip(&self.stages).enumerate().map(|(at, (stage, recent))| {
             let Some(metrics) = self.observer.stage(&stage.id) else {
                 return StageFigures::still(stage, place);
             };
@@ -213,8 +218,9 @@ impl Watched {
                 out_per_second: change.of_stage(at, |counts| counts.given).unwrap_or(0.0),
                 records_in: metrics.records_in.load(Ordering::Relaxed),
                 records_out: metrics.records_out.load(Ordering::Relaxed),
-                queue: queue.times(),
-                compute: compute.times(),
+                queue: recent.queue.times(),
+                compute: recent.compute.times(),
+                on_device: on_device(&metrics, recent, change, at),
                 transfer: transfer.unwrap_or_default(),
                 busy: busy.map(|busy| busy.min(1.0)),
                 waiting: metrics.waiting.get() + into.map(|link| link.waiting).sum::<u64>(),
@@ -400,12 +406,38 @@ impl Watched {
     }
 }
 
+/// Returns the figures of the device of the stage at this place of the plan; none: the processors of the worker compute it.
+fn on_device(
+    metrics: &StageMetrics,
+    recent: &RecentOfStage,
+    change: &Change<'_>,
+    at: usize,
+) -> Option<DeviceFigures> {
+    let device = metrics.device.get().filter(|device| *device != CPU)?;
+    let per_second = |counter: fn(&DeviceCounts) -> u64| {
+        change.of_stage(at, |counts| counter(&counts.on_device)).unwrap_or(0.0)
+    };
+    let batches = per_second(|counts| counts.batches);
+    let [client, network, queue, compute] = recent.on_device.each_ref().map(Recent::times);
+    Some(DeviceFigures {
+        device: device.clone(),
+        client,
+        network,
+        queue,
+        compute,
+        round_trips_per_batch: (batches > 0.0).then(|| per_second(|counts| counts.round_trips) / batches),
+        sent_bytes_per_second: per_second(|counts| counts.sent),
+        received_bytes_per_second: per_second(|counts| counts.received),
+        sessions_lost: metrics.device_lost.load(Ordering::Relaxed),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::listener::Silent;
     use crate::preparation::{PlanFrom, prepare_here};
-    use crate::run_figures::RunState;
+    use crate::run_figures::{RunState, Times};
     use std::sync::Arc;
     use tidemill_engine::clock::ManualClock;
     use tidemill_engine::{Run, RunOptions};
@@ -420,9 +452,8 @@ sinks:
   - {id: lines, kind: jsonl, input: some, options: {path: lines.jsonl}}
 ";
 
-    /// `tidemill top` of a run on this machine and of a run in a cluster show these figures: both read what is computed here.
-    #[test]
-    fn a_model_with_two_copies_is_as_busy_here_as_in_a_cluster() {
+    /// A run with a model of two copies, whose time the test advances.
+    fn watched() -> (tempfile::TempDir, Run, Arc<ManualClock>, Watched) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("workflow.yaml");
         std::fs::write(&file, WORKFLOW).unwrap();
@@ -433,7 +464,14 @@ sinks:
         let clock = Arc::new(ManualClock::new());
         let options = RunOptions { clock: clock.clone(), model_copies: 2, ..RunOptions::default() };
         let run = Run::start(program, options).unwrap();
-        let mut watched = Watched::new(run.observer(), &Slo::default());
+        let watched = Watched::new(run.observer(), &Slo::default());
+        (folder, run, clock, watched)
+    }
+
+    /// `tidemill top` of a run on this machine and of a run in a cluster show these figures: both read what is computed here.
+    #[test]
+    fn a_model_with_two_copies_is_as_busy_here_as_in_a_cluster() {
+        let (_folder, run, clock, mut watched) = watched();
         let metrics = run.observer().stage("some").unwrap();
         metrics.copies_added.store(1, Ordering::Relaxed);
         watched.look(0.0);
@@ -455,6 +493,42 @@ sinks:
         };
         assert_eq!(model(&here), (Some(600.0), Some("some".to_owned()), 1.0));
         assert_eq!(model(&here), model(&there));
+        run.stopper().abort();
+        let _ = run.wait();
+    }
+    #[test]
+    fn a_model_on_a_device_tells_where_its_time_goes() {
+        let (_folder, run, clock, mut watched) = watched();
+        let figures = |watched: &Watched| {
+            let figures = watched.figures("", &RunPlace::here("shop"));
+            figures.stages.into_iter().find(|stage| stage.stage == "some").unwrap().on_device
+        };
+        let metrics = run.observer().stage("some").unwrap();
+        watched.look(0.0);
+        assert_eq!(figures(&watched), None, "it is not known yet where the model is");
+        metrics.device.set("proxy".to_owned()).unwrap();
+        assert_eq!(figures(&watched).unwrap().round_trips_per_batch, None);
+        clock.advance(2_000_000_000);
+        metrics.device_network.record(3_000_000, 8);
+        metrics.device_compute.record(20_000_000, 8);
+        metrics.device_batches.fetch_add(2, Ordering::Relaxed);
+        metrics.device_round_trips.fetch_add(3, Ordering::Relaxed);
+        metrics.device_sent.fetch_add(5000, Ordering::Relaxed);
+        metrics.device_received.fetch_add(100, Ordering::Relaxed);
+        metrics.device_lost.fetch_add(1, Ordering::Relaxed);
+        watched.look(2.0);
+        let times = |p50_ms: f64| Times { count: 8, p50_ms, p99_ms: p50_ms };
+        let expected = DeviceFigures {
+            device: "proxy".to_owned(),
+            network: times(3.0),
+            compute: times(20.0),
+            round_trips_per_batch: Some(1.5),
+            sent_bytes_per_second: 2500.0,
+            received_bytes_per_second: 50.0,
+            sessions_lost: 1,
+            ..DeviceFigures::default()
+        };
+        assert_eq!(figures(&watched), Some(expected));
         run.stopper().abort();
         let _ = run.wait();
     }

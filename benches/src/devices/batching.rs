@@ -50,7 +50,7 @@ pub(super) fn run(rounds: usize) -> anyhow::Result<Found> {
     }
     found.section = format!(
         "## Posted at once, or together\n\nOver TCP on one host, medians of {}; *64*: as many of them as fit the 4 KiB that a lane holds back. Goal: within \
-         10 % of the best number, which nobody has to look for. Published: up to 15 % faster and up to 19 % slower than the best number.\n\n{}",
+         10 % of the best number, which users would have to look for. Published: up to 15 % faster and up to 19 % slower than the best number.\n\n{}",
         5 * rounds,
         table.text()
     );

@@ -4,6 +4,10 @@ use super::now;
 use super::page::{Found, Table, median, percent, time};
 use crate::result::Measurement;
 use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use tidemill_device::call::HEAD;
 use tidemill_device::device::{Run, TensorId};
 use tidemill_device::session::{CallError, Lane};
 use tidemill_device::value::{Element, Value};
@@ -115,13 +119,74 @@ fn here(host: &Host, kind: Kind) -> anyhow::Result<Vec<f64>> {
     Ok(times)
 }
 
+/// Microseconds of a head of a message there and back over a bare socket.
+fn bare(way: Way) -> anyhow::Result<Vec<f64>> {
+    fn ping(mut near: impl Read + Write, mut far: impl Read + Write + Send) -> anyhow::Result<Vec<f64>> {
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut head = [0; HEAD];
+                while far.read_exact(&mut head).and_then(|()| far.write_all(&head)).is_ok() {}
+            });
+            let mut times = Vec::new();
+            for _ in 0..CALLS {
+                let (begin, mut head) = (now(), [0; HEAD]);
+                near.write_all(&head)?;
+                near.read_exact(&mut head)?;
+                times.push(begin.elapsed().as_secs_f64() * 1e6);
+            }
+            drop(near);
+            Ok(times)
+        })
+    }
+    if way == Way::Tcp {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        let far = listener.accept()?.0;
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        return ping(near, far);
+    }
+    let (near, far) = UnixStream::pair()?;
+    ping(near, far)
+}
+
+/// Calls without payload and work, beside a bare socket.
+fn round_trips(ways: &[(Connected, Way, &str)], rounds: usize) -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    let mut table = Table::new(["", "bare socket", "call", "over it"]);
+    for (to, way, name) in ways {
+        let (mut bares, mut calls) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            bares.extend(bare(*way)?);
+            for _ in 0..CALLS {
+                let begin = now();
+                to.flush()?;
+                calls.push(begin.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        let [least, took] = [&bares, &calls].map(|samples| median(samples));
+        table.row([(*name).to_owned(), time(least / 1e6), time(took / 1e6), time((took - least) / 1e6)]);
+        found
+            .measurements
+            .push(Measurement::new(format!("{HEAD} B and back, {name}"), "us", bares).baseline());
+        found
+            .measurements
+            .push(Measurement::new(format!("empty call, {name}"), "us", calls).goal(least + 10.0));
+    }
+    found.section = format!(
+        "A call without payload and work, beside {HEAD} B there and back over a bare socket. Goal: 10 us over it.\n\n{}",
+        table.text()
+    );
+    Ok(found)
+}
+
 pub(super) fn run(rounds: usize) -> anyhow::Result<Found> {
     let host = Host::new(0.0)?;
-    let mut found = Found::default();
-    let ways = Way::ON_HOST.map(|(way, name)| host.connect(way).map(|to| (to, name)));
+    let ways = Way::ON_HOST.map(|(way, name)| host.connect(way).map(|to| (to, way, name)));
     let ways = ways.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut found = round_trips(&ways, rounds)?;
     let mut columns = vec!["call".to_owned(), "in this process".to_owned()];
-    for (_, name) in &ways {
+    for (.., name) in &ways {
         columns.extend([format!("{name}, waited for"), "not waited for".to_owned(), "saved".to_owned()]);
     }
     let mut table = Table::new(&columns);
@@ -129,7 +194,7 @@ pub(super) fn run(rounds: usize) -> anyhow::Result<Found> {
         let (mut local, mut remote) = (Vec::new(), vec![[Vec::new(), Vec::new()]; ways.len()]);
         for _ in 0..rounds {
             local.extend(here(&host, kind)?);
-            for ((to, _), samples) in ways.iter().zip(&mut remote) {
+            for ((to, ..), samples) in ways.iter().zip(&mut remote) {
                 for (samples, more) in samples.iter_mut().zip(over(to, kind)?) {
                     samples.extend(more);
                 }
@@ -137,7 +202,7 @@ pub(super) fn run(rounds: usize) -> anyhow::Result<Found> {
         }
         let mut row = vec![format!("{name}, {step}"), time(median(&local) / 1e6)];
         found.measurements.push(Measurement::new(format!("{name}, in this process"), "us", local).baseline());
-        for ((_, way), [waited, posted]) in ways.iter().zip(remote) {
+        for ((.., way), [waited, posted]) in ways.iter().zip(remote) {
             let (with, without) = (median(&waited) / 1e6, median(&posted) / 1e6);
             row.extend([time(with), time(without), percent(without / with - 1.0)]);
             let mut add = |what: &str, samples| {
@@ -152,9 +217,10 @@ pub(super) fn run(rounds: usize) -> anyhow::Result<Found> {
         "## One call\n\nWith a wait for the answer after each call, and without: medians of {} calls (a tenth for the largest). \
          *Not waited for* is the time until the program continues.\n\n{}\n\
          Published, of single calls over RDMA: outstanding requests (OR) save 26 to 75 %, 32 to 68 % of copies of 32 KB to 16 MB, \
-         locality 95 %.\n",
+         locality 95 %.\n\n{}",
         CALLS * rounds,
-        table.text()
+        table.text(),
+        found.section
     );
     Ok(found)
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 use tidemill_device::carrier::Carrier;
-use tidemill_device::device::{Device, Limits, Loadable, ModelId, Opener};
+use tidemill_device::device::{Artifact, Device, Limits, Loadable, ModelId, Opener};
 use tidemill_device::emulated::{Emulated, ModelTimes, Profile, artifact_of};
 use tidemill_device::proxy::{Everybody, serve};
 use tidemill_device::session::Session;
@@ -18,7 +18,7 @@ use tidemill_link::remote::{Address, Greeting, Listener, Purpose, Security, Serv
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Content of the emulated model.
-pub(super) const MODEL: &[u8] = b"a model";
+const MODEL: &[u8] = b"a model";
 
 /// A connection between a client and a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,27 +36,34 @@ impl Way {
     pub(super) const ON_HOST: [(Self, &'static str); 2] = [(Self::Socket, "Unix socket"), (Self::Tcp, "TCP")];
 }
 
-/// A host with an emulated device. Its files of models stay while it lives.
+/// A host with a device and one model. Its files of models stay while it lives.
 pub(super) struct Host {
-    opener: Arc<Emulated>,
+    opener: Arc<dyn Opener>,
+    artifact: Artifact,
+    content: Vec<u8>,
     folder: tempfile::TempDir,
     sessions: AtomicU64,
 }
 
 impl Host {
-    /// One whose runs take these milliseconds.
+    /// One with an emulated device whose runs take these milliseconds.
     pub(super) fn new(run_ms: f64) -> anyhow::Result<Self> {
         let others = ModelTimes { run_ms, ..ModelTimes::default() };
-        let opener = Arc::new(Emulated::new(Profile { others, ..Profile::default() }));
-        Ok(Self { opener, folder: tempfile::tempdir()?, sessions: AtomicU64::new(0) })
+        let opener = Emulated::new(Profile { others, ..Profile::default() });
+        Self::of(Arc::new(opener), artifact_of("model", MODEL, 1, 1), MODEL.to_vec())
+    }
+
+    /// One with this device and a model of one file.
+    pub(super) fn of(opener: Arc<dyn Opener>, artifact: Artifact, content: Vec<u8>) -> anyhow::Result<Self> {
+        Ok(Self { opener, artifact, content, folder: tempfile::tempdir()?, sessions: AtomicU64::new(0) })
     }
 
     /// The device in this process, with its model: what sessions are compared with.
     pub(super) fn here(&self) -> anyhow::Result<(Box<dyn Device>, ModelId)> {
         let mut device = self.opener.open(&Limits::default())?;
-        let artifact = artifact_of("model", MODEL, 1, 1);
-        let model = ModelId(u64::MAX);
-        device.load(model, &Loadable { artifact, path: self.folder.path().join("none") })?;
+        let (model, path) = (ModelId(u64::MAX), self.folder.path().join(&self.artifact.files[0].name));
+        std::fs::write(&path, &self.content)?;
+        device.load(model, &Loadable { artifact: self.artifact.clone(), path })?;
         Ok((device, model))
     }
 
@@ -100,21 +107,20 @@ impl Host {
             }
         };
         let session = Session::open(carrier, "bench", "devices").context("no session")?;
-        let artifact = artifact_of("model", MODEL, 1, 1);
-        let model = session.load(&artifact, |_| Ok(Box::new(Cursor::new(MODEL))))?;
+        let model = session.load(&self.artifact, |_| Ok(Box::new(Cursor::new(self.content.clone()))))?;
         session.flush()?;
         Ok(Connected { session: Some(session), model, relay, _serving: serving, thread: Some(thread) })
     }
 }
 
 fn greeting() -> Greeting {
-    Greeting { run: 1, plan_version: 1, purpose: Purpose::Calls { host: "bench".to_owned() } }
+    Greeting { run: 1, plan_version: 1, purpose: Purpose::Device { client: "bench".to_owned() } }
 }
 
 /// A session, and the thread of its proxy.
 pub(super) struct Connected {
     session: Option<Session>,
-    /// The emulated model.
+    /// The model.
     pub(super) model: ModelId,
     relay: Option<Relay>,
     _serving: Option<Serving>,

@@ -40,8 +40,8 @@ impl Table {
 /// Seconds in the unit that reads best.
 pub(super) fn time(seconds: f64) -> String {
     match seconds {
-        seconds if seconds < 1e-3 => format!("{:.1} us", seconds * 1e6),
-        seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),
+        seconds if seconds.abs() < 1e-3 => format!("{:.1} us", seconds * 1e6),
+        seconds if seconds.abs() < 1.0 => format!("{:.2} ms", seconds * 1e3),
         seconds => format!("{seconds:.2} s"),
     }
 }
@@ -72,7 +72,7 @@ const INTRODUCTION: &str = "# Models on other machines' devices
 Written by `make bench BENCH=devices`; the machine, 99th percentiles and goals are in `devices.json`. How devices work:
 [decision 0082](../decisions/0082-devices.md).
 
-The device is emulated: a queue of launches whose runs take a given time. Its proxy is a thread of the bench, behind the same sockets and the same
-protocol as a process. Links are a relay on the loopback that delays bytes and lets them pass at a rate, which counts what TCP carries. *Published* is
+The device is emulated: a queue of launches whose runs take a given time. Its proxy is a thread of the bench, with the sockets and the protocol of a
+process. Links are a relay on the loopback that delays bytes and lets them pass at a rate, which counts what TCP carries. *Published* is
 [arXiv 2401.13354](https://arxiv.org/abs/2401.13354) (CC BY 4.0), which measured kernel calls of four applications over RDMA.
 ";

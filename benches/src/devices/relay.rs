@@ -52,7 +52,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Where nobody came, it still waits.
+        // Without a connection it still waits.
         if let Ok(ends) = self.ends.try_recv().or_else(|_| {
             drop(TcpStream::connect(self.address));
             self.ends.recv()
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_nobody_uses_ends() {
+    fn an_unused_relay_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         drop(Relay::start(listener.local_addr().unwrap(), Shape::new(1.0, 1.0)).unwrap());
     }

@@ -261,7 +261,12 @@ pub(crate) fn models(workflow: &Workflow) -> anyhow::Result<Models> {
         let load = |path: &str| -> anyhow::Result<Model> {
             let manifest = Manifest::load(workflow.resolve(path)).map_err(written)?;
             let backends = manifest.backends.iter().map(ToString::to_string).collect();
-            Ok(Model { id: manifest.id.value.clone(), backends, tensors: manifest.tensor_bytes(), obstacle: None })
+            Ok(Model {
+                id: manifest.id.value.clone(),
+                backends,
+                tensors: manifest.tensor_bytes(),
+                obstacle: None,
+            })
         };
         let list: anyhow::Result<Vec<Model>> =
             operator.variants.iter().map(|variant| load(&variant.value)).collect();

@@ -22,8 +22,9 @@ The budget is the part of its time that a run may take longer if its device is a
 device in this machine. A run is what a model computes at once: `--batch` records. With `--window` above 1 the budget
 holds for the time between the ends of two runs, not for each run: round trips overlap, but results are as late as before.
 
-Links of the infrastructure are those to a higher tier, with the devices of that tier. Exit code 1 if links were judged and an
-operator has no model that fits any of them; 78 if a file is wrong, or the profile lacks the times of an operator.")]
+Links of the infrastructure are those to a higher tier, with what that tier offers as `devices`, else its machines. Exit
+code 1 if links were judged and an operator has no model that fits any of them; 78 if a file is wrong, or the profile lacks
+the times of an operator.")]
 pub(crate) struct RequirementsArguments {
     /// Workflow with the models.
     #[arg(value_name = "WORKFLOW")]

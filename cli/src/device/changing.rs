@@ -5,6 +5,7 @@ use crate::exit::Exit;
 use crate::terminal::Terminal;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
 use tidemill_device::daemon::control::{Question, devices};
 
 /// Interval of looks whether the last session is gone.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
 use tidemill_app::metrics::MetricsPort;
 use tidemill_device::daemon::tenants::{Tenant, Tenants};
 use tidemill_device::daemon::{Daemon, DaemonError, Options};

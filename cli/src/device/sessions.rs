@@ -7,6 +7,7 @@ use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::io::Write;
 use tidemill_app::figures::{bytes, grouped};
+use tidemill_app::listener::Listener;
 use tidemill_device::daemon::views::{Listing, SessionView};
 
 /// Lists devices.

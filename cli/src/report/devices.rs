@@ -1,36 +1,77 @@
 //! Models on devices: where the time of their batches went, and what they sent.
 use crate::html_table::{NUMBER, table};
 use crate::table::{Side, Table, paragraph};
+use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_app::figures::{bytes, milliseconds};
 use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::{DeviceReport, LatencySummary, StageReport};
+use tidemill_spec::plan::{Plan, RemoteRun};
+use tidemill_spec::units::TimeSpan;
 
 /// A stage whose model a device computed.
 struct OnDevice<'a> {
     stage: &'a str,
     device: &'a str,
     split: &'a DeviceReport,
+    /// What the plan expects.
+    predicted: Option<&'a RemoteRun>,
 }
 
 /// The stages whose models devices computed.
-fn all(stages: &[StageReport]) -> impl Iterator<Item = OnDevice<'_>> {
+fn all<'a>(stages: &'a [StageReport], plan: &'a Plan) -> impl Iterator<Item = OnDevice<'a>> {
     stages.iter().filter_map(|stage| {
-        let device = stage.device.as_deref().unwrap_or("a device");
-        Some(OnDevice { stage: &stage.stage, device, split: stage.on_device.as_ref()? })
+        let planned = plan.stages.iter().find(|planned| planned.id == stage.stage);
+        Some(OnDevice {
+            stage: &stage.stage,
+            device: stage.device.as_deref().unwrap_or("a device"),
+            split: stage.on_device.as_ref()?,
+            predicted: planned.and_then(|planned| planned.remote_run.as_ref()),
+        })
     })
 }
 
 /// Whether a device computed any.
 pub(super) fn is_any(stages: &[StageReport]) -> bool {
-    all(stages).next().is_some()
+    stages.iter().any(|stage| stage.on_device.is_some())
+}
+
+/// What the plan expects of a batch on a device, for programs.
+pub(super) fn predicted(run: &RemoteRun) -> Value {
+    json!({
+        "network_ms": network(run),
+        "queue_at_most_ms": queue(run),
+        "compute_ms": ms(run.compute),
+        "sent_bytes_per_record": run.sent.0,
+        "received_bytes_per_record": run.received.0,
+    })
+}
+
+fn ms(span: TimeSpan) -> f64 {
+    span.0 as f64 / 1e6
+}
+
+/// A round trip, and the time that the tensors take at the bandwidth.
+fn network(run: &RemoteRun) -> f64 {
+    ms(run.round_trip) + ms(run.transfer)
+}
+
+/// The longest wait; none: the plan has no level of latency, so that it says nothing.
+fn queue(run: &RemoteRun) -> Option<f64> {
+    Some(ms(run.queue)).filter(|queue| *queue > 0.0)
 }
 
 impl OnDevice<'_> {
-    /// The parts of the time of a batch, in the order in which they begin.
-    fn parts(&self) -> [(&'static str, &LatencySummary); 4] {
+    /// The parts of the time of a batch, in the order in which they begin, and what the plan expects of each.
+    fn parts(&self) -> [(&'static str, &LatencySummary, Option<String>); 4] {
         let DeviceReport { client, network, queue, compute, .. } = self.split;
-        [("client", client), ("network", network), ("queue", queue), ("compute", compute)]
+        let expects = |value: fn(&RemoteRun) -> Option<f64>| self.predicted.and_then(value).map(milliseconds);
+        [
+            ("client", client, None),
+            ("network", network, expects(|run| Some(self::network(run)))),
+            ("queue", queue, expects(self::queue).map(|most| format!("at most {most}"))),
+            ("compute", compute, expects(|run| Some(ms(run.compute)))),
+        ]
     }
 
     /// Round trips, bytes and losses.
@@ -45,6 +86,9 @@ impl OnDevice<'_> {
                 per_record(self.split.sent_bytes_per_record),
                 per_record(self.split.received_bytes_per_record)
             )),
+        }
+        if let Some(RemoteRun { sent, received, .. }) = self.predicted {
+            text.push_str(&format!(" (predicted: {} and {})", bytes(sent.0), bytes(received.0)));
         }
         match sessions_lost {
             0 => {}
@@ -67,7 +111,7 @@ fn times(summary: &LatencySummary) -> [String; 3] {
 ///
 /// # Errors
 /// Errors of `out`.
-pub(super) fn write(stages: &[StageReport], out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(stages: &[StageReport], plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     if !is_any(stages) {
         return Ok(());
     }
@@ -76,22 +120,24 @@ pub(super) fn write(stages: &[StageReport], out: &mut dyn Write) -> io::Result<(
         ("p50", Side::Right),
         ("p95", Side::Right),
         ("mean", Side::Right),
+        ("predicted", Side::Right),
     ]);
-    for stage in all(stages).filter(|stage| stage.split.batches > 0) {
-        for (part, summary) in stage.parts() {
+    for stage in all(stages, plan).filter(|stage| stage.split.batches > 0) {
+        for (part, summary, predicted) in stage.parts() {
             let [p50, p95, mean] = times(summary);
-            times_table.row([format!("{}: {part}", stage.stage), p50, p95, mean]);
+            let name = format!("{}: {part}", stage.stage);
+            times_table.row([name, p50, p95, mean, predicted.unwrap_or_default()]);
         }
     }
     writeln!(out)?;
     times_table.write(out)?;
-    all(stages).try_for_each(|stage| paragraph(out, &stage.traffic()))
+    all(stages, plan).try_for_each(|stage| paragraph(out, &stage.traffic()))
 }
 
 /// Bars of the parts, and the figures.
-pub(super) fn section(stages: &[StageReport], part: &mut Markup) {
-    let shown: Vec<OnDevice<'_>> = all(stages).collect();
-    let total = |stage: &OnDevice<'_>| stage.parts().iter().map(|(_, part)| part.mean_ms).sum::<f64>();
+pub(super) fn section(stages: &[StageReport], plan: &Plan, part: &mut Markup) {
+    let shown: Vec<OnDevice<'_>> = all(stages, plan).collect();
+    let total = |stage: &OnDevice<'_>| stage.parts().iter().map(|(_, part, _)| part.mean_ms).sum::<f64>();
     let longest = shown.iter().map(total).fold(0.0, f64::max);
     part.leaf(
         "p",
@@ -114,7 +160,8 @@ pub(super) fn section(stages: &[StageReport], part: &mut Markup) {
                 row.leaf("div", &[("class", &"id")], stage.stage);
                 row.element("div", &[("class", &"bar")], |bar| {
                     let parts = classes.into_iter().zip(stage.parts());
-                    for (class, (_, summary)) in parts.filter(|(_, (_, summary))| summary.mean_ms > 0.0) {
+                    for (class, (_, summary, _)) in parts.filter(|(_, (_, summary, _))| summary.mean_ms > 0.0)
+                    {
                         let width = format!("width:{:.2}%", summary.mean_ms * 100.0 / longest.max(1e-9));
                         let title = milliseconds(summary.mean_ms);
                         bar.leaf("span", &[("class", &class), ("style", &width), ("title", &title)], "");
@@ -124,15 +171,26 @@ pub(super) fn section(stages: &[StageReport], part: &mut Markup) {
             });
         }
     });
-    let columns = [("Stage", false), ("Part", false), ("p50", true), ("p95", true), ("Mean", true)];
-    table(part, &columns, |body| {
+    let columns = [
+        ("Stage", false),
+        ("Part", false),
+        ("p50", true),
+        ("p95", true),
+        ("Mean", true),
+        ("Predicted", true),
+    ];
+    let has_predictions = shown.iter().any(|stage| stage.predicted.is_some());
+    let columns = if has_predictions { &columns[..] } else { &columns[..5] };
+    table(part, columns, |body| {
         for stage in &shown {
-            for (name, summary) in stage.parts() {
+            for (name, summary, predicted) in stage.parts() {
+                let mut texts = times(summary).to_vec();
+                texts.extend(has_predictions.then(|| predicted.unwrap_or_default()));
                 body.element("tr", &[], |row| {
                     row.leaf("td", ID, stage.stage);
                     row.leaf("td", &[], name);
-                    for text in times(summary) {
-                        row.leaf("td", NUMBER, if text.is_empty() { "–" } else { &text });
+                    for text in &texts {
+                        row.leaf("td", NUMBER, if text.is_empty() { "–" } else { text });
                     }
                 });
             }
@@ -148,6 +206,8 @@ const ID: &[Attribute<'static>] = &[("class", &"id")];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_spec::plan::{PlanWorkflow, Stage};
+    use tidemill_spec::units::{Bytes, Percent};
 
     fn summary(p50_ms: f64) -> LatencySummary {
         let (p95_ms, mean_ms) = (p50_ms * 2.0, p50_ms * 1.25);
@@ -199,35 +259,94 @@ mod tests {
         ]
     }
 
+    /// A plan that expects this of the first device.
+    fn plan(run: Option<RemoteRun>) -> Plan {
+        let mut detect = Stage::new("detect", "detect", "edge");
+        detect.remote_run = run;
+        Plan { stages: vec![Stage::new("images", "images", "edge"), detect], ..Plan::new(PlanWorkflow { name: "seen".to_owned(), digest: None }) }
+    }
+
+    fn expected() -> RemoteRun {
+        RemoteRun {
+            sent: Bytes(602_112),
+            received: Bytes(4096),
+            round_trip: TimeSpan(20_000_000),
+            transfer: TimeSpan(1_200_000),
+            queue: TimeSpan(4_000_000),
+            compute: TimeSpan(11_500_000),
+            share: Percent(40.0),
+        }
+    }
+
+    fn written(stages: &[StageReport], plan: &Plan) -> String {
+        let mut text = Vec::new();
+        write(stages, plan, &mut text).expect("memory");
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     const GOLDEN: &str = "
 time of a batch on a device      p50      p95     mean
 detect: client               0.40 ms  0.80 ms  0.50 ms
 detect: network              21.3 ms  42.6 ms  26.6 ms
 detect: queue                1.50 ms  3.00 ms  1.88 ms
 detect: compute              12.0 ms  24.0 ms  15.0 ms
-detect on device:hub/gpu: 1.5 round trips a batch, 588 KiB there and 3.9 KiB back for each record, 2
-sessions lost
+detect on device:hub/gpu: 1.5 round trips a batch, 588 KiB there and 3.9 KiB back for each record, 2 sessions lost
 embed on proxy: no batch, 1 session lost
+";
+
+    const WITH_PREDICTIONS: &str = "
+time of a batch on a device      p50      p95     mean        predicted
+detect: client               0.40 ms  0.80 ms  0.50 ms
+detect: network              21.3 ms  42.6 ms  26.6 ms          21.2 ms
+detect: queue                1.50 ms  3.00 ms  1.88 ms  at most 4.00 ms
+detect: compute              12.0 ms  24.0 ms  15.0 ms          11.5 ms
 ";
 
     #[test]
     fn stages_on_devices_have_a_table_and_others_none() {
-        let mut text = Vec::new();
-        write(&stages(), &mut text).expect("memory");
-        assert_eq!(String::from_utf8_lossy(&text), GOLDEN);
-        text.clear();
-        write(&stages()[3..], &mut text).expect("memory");
-        assert!(text.is_empty() && !is_any(&stages()[3..]));
+        assert_eq!(written(&stages(), &plan(None)), GOLDEN);
+        assert_eq!(written(&stages()[3..], &plan(None)), "");
+        assert!(is_any(&stages()) && !is_any(&stages()[3..]));
+    }
+
+    #[test]
+    fn what_the_plan_expects_stands_beside_what_was_measured() {
+        let text = written(&stages(), &plan(Some(expected())));
+        let (times, rest) = text.split_at(WITH_PREDICTIONS.len());
+        assert_eq!(times, WITH_PREDICTIONS);
+        assert!(
+            rest.contains("3.9 KiB back for each record (predicted: 588 KiB and 4.0 KiB), 2 sessions"),
+            "{rest}"
+        );
+        let figures = predicted(&expected());
+        assert_eq!(
+            (figures["network_ms"].as_f64(), figures["compute_ms"].as_f64()),
+            (Some(21.2), Some(11.5))
+        );
+        let without_level = RemoteRun { queue: TimeSpan(0), ..expected() };
+        assert_eq!(predicted(&without_level)["queue_at_most_ms"], Value::Null);
     }
 
     #[test]
     fn the_page_has_the_same_figures() {
-        let mut part = Markup::new();
-        section(&stages(), &mut part);
-        let text = part.finish();
-        for expected in ["21.3 ms", "42.6 ms", "26.6 ms", "588 KiB there", "1 session lost", "width:60.53%"] {
+        let page = |run| {
+            let mut part = Markup::new();
+            section(&stages(), &plan(run), &mut part);
+            part.finish()
+        };
+        let text = page(Some(expected()));
+        for expected in [
+            "21.3 ms",
+            "42.6 ms",
+            "26.6 ms",
+            "at most 4.00 ms",
+            "588 KiB there",
+            "1 session lost",
+            "width:60.53%",
+        ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }
         assert!(!text.contains("images") && !text.contains("classify"), "{text}");
+        assert!(!page(None).contains("Predicted"));
     }
 }

@@ -133,7 +133,8 @@ impl Page<'_> {
             add("stages", "Where the time goes", &|part| sections::stages(document.report, part));
         }
         if devices::is_any(&document.report.stages) {
-            add("devices", "Devices", &|part| devices::section(&document.report.stages, part));
+            let plan = &document.program.plan;
+            add("devices", "Devices", &|part| devices::section(&document.report.stages, plan, part));
         }
         if !self.recorder.steps().is_empty() {
             add("resources", "Throughput and resources", &|part| {

@@ -32,6 +32,14 @@ export class Run {
       ],
       "The run has no stages yet.",
     );
+    this.devices = new Table(
+      this.at("devices"), "Models on devices",
+      [
+        { title: "stage" }, { title: "device" }, number("client p50"), number("network p50"), number("queue p50"),
+        number("compute p50"), number("round trips"), number("to it"), number("from it"), number("sessions lost", true),
+      ],
+      "All models run on the processors of their workers.",
+    );
     this.sources = new Table(
       this.at("sources"), "Sources",
       [{ title: "source" }, { title: "state" }, number("wanted"), number("measured"), number("behind")], "Nothing measured yet.",
@@ -209,6 +217,15 @@ export class Run {
         ],
       };
     }));
+    this.devices.show(figures.stages.filter((one) => one.on_device).map(({ stage, on_device: on }) => ({
+      key: stage,
+      cells: [
+        stage, on.device, milliseconds(on.client.p50_ms), milliseconds(on.network.p50_ms), milliseconds(on.queue.p50_ms),
+        milliseconds(on.compute.p50_ms), on.round_trips_per_batch === null ? "" : on.round_trips_per_batch.toFixed(1),
+        `${bytes(on.sent_bytes_per_second)}/s`, `${bytes(on.received_bytes_per_second)}/s`,
+        on.sessions_lost > 0 ? count(on.sessions_lost) : "",
+      ],
+    })));
     this.sources.show(figures.sources.map((one) => ({
       key: one.stage,
       cells: [

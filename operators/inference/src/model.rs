@@ -86,7 +86,7 @@ impl Model {
     pub fn load(blueprint: Arc<Blueprint>, backend: &dyn Backend) -> Result<Self, ModelError> {
         let blueprint = blueprint.for_backend(backend.name());
         let manifest = &blueprint.manifest;
-        if !manifest.allows(backend.name()) {
+        if backend.is_named_by_manifests() && !manifest.allows(backend.name()) {
             return Err(ModelError::NotAllowed {
                 asked: backend.name().to_owned(),
                 allowed: manifest.backends.value.clone(),

@@ -95,13 +95,7 @@ fn most_tokens(input: &ModelInput) -> Option<u32> {
 
 /// Bytes of one value.
 fn width(element: ElementType, name: &str) -> Result<u64, PayloadError> {
-    Ok(match element {
-        ElementType::Float64 | ElementType::Int64 => 8,
-        ElementType::Float32 | ElementType::Int32 => 4,
-        ElementType::Float16 => 2,
-        ElementType::Int8 | ElementType::Uint8 | ElementType::Bool => 1,
-        ElementType::Text => return Err(PayloadError::Texts(name.to_owned())),
-    })
+    element.bytes().ok_or_else(|| PayloadError::Texts(name.to_owned()))
 }
 
 /// Bytes of one record of an output of the file, whose first dimension counts records.

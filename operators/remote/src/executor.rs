@@ -1,9 +1,10 @@
-//! Executors of stages whose plan names a device: `proxy`, `device:ADDRESS`.
+//! Executors of stages whose plan names a device: `proxy`, `device:ADDRESS`, or a server `oip:ADDRESS`.
 //!
 //! The rows are prepared and finished here; tensors go to the device and back. Runs are pure, so a batch whose device is lost
 //! is computed again by a new session, and a device that cannot be reached is replaced by the back ends of this process. A batch
 //! that loses two sessions is given back to the engine as lost: it may be the reason.
 use crate::client::DeviceBackend;
+use crate::open_inference::{self, OpenInference};
 use crate::reach::{Own, Place, Reached};
 use crate::rows::RemoteRows;
 use arrow_array::RecordBatch;
@@ -14,7 +15,7 @@ use tidemill_engine::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, ModelExecutor, PreparedModel, start_local,
 };
 use tidemill_inference::MlKind;
-use tidemill_inference::backend::Backend;
+use tidemill_inference::backend::{Backend, BackendError};
 use tidemill_operators::api::{
     Concurrency, DeviceTimes, Inference, Instance, MakeInstance, OperatorError, Output,
 };
@@ -28,6 +29,7 @@ const AGAIN: i64 = 10_000_000_000;
 pub fn install() {
     tidemill_engine::register_executors(Arc::new(Devices("proxy")));
     tidemill_engine::register_executors(Arc::new(Devices("device")));
+    tidemill_engine::register_executors(Arc::new(Devices(open_inference::NAME)));
 }
 
 /// The executors of one scheme.
@@ -66,12 +68,20 @@ impl ExecutorFactory for Devices {
 /// A device, and the model that it is to compute.
 struct Device {
     name: String,
-    place: Place,
+    target: Target,
     spec: ModelSpec,
     models: MlKind,
     client: String,
-    /// Whether rows go there as they are, to be prepared and finished at the device.
+    /// Whether rows go there as they are, to be prepared and finished at the device. A server gets tensors in any case.
     sends_rows: bool,
+}
+
+/// Where a model is to compute.
+enum Target {
+    /// On a device, by a session.
+    Device(Place),
+    /// On a server that has it.
+    Server(OpenInference),
 }
 
 fn text(error: impl std::fmt::Display) -> OperatorError {
@@ -87,11 +97,15 @@ impl Device {
                 spec.stage
             ))
         })?;
+        let address = spec.address.as_ref().unwrap_or(&spec.device);
         Ok(Self {
             name: spec.device.clone(),
-            place: match &spec.address {
-                Some(address) => Place::at(address).map_err(text)?,
-                None => spec.device.parse().map_err(text)?,
+            target: match &spec.address {
+                _ if OpenInference::serves(address) => {
+                    Target::Server(OpenInference::at(address).map_err(text)?.for_model(&model.variant))
+                }
+                Some(address) => Target::Device(Place::at(address).map_err(text)?),
+                None => Target::Device(spec.device.parse().map_err(text)?),
             },
             client: spec.stage.clone(),
             spec: model,
@@ -100,20 +114,33 @@ impl Device {
         })
     }
 
-    /// Opens a session and chooses the back end.
+    /// Opens a session and chooses the back end, or looks whether a server has the model.
     fn connected(self: &Arc<Self>) -> Result<Connected, OperatorError> {
-        let reached = self.place.reach(&self.spec.libraries, "default", &self.client);
         let lost = |error: &dyn std::fmt::Display| OperatorError::lost(format!("{}: {error}", self.name));
-        let Reached { session, own } = reached.map_err(|error| lost(&error))?;
-        let session = Arc::new(session);
-        let blueprint = self
-            .models
-            .blueprint(&self.spec.manifest)
-            .map_err(tidemill_inference::error::ModelError::collect)?;
-        let backend = chosen(&blueprint.manifest, &self.spec.backend, &session)
-            .map_err(|reason| OperatorError::new(format!("{}: {reason}", self.name)))?;
-        let backend = DeviceBackend::new(Arc::clone(&session), &backend);
-        Ok(Connected { device: Arc::clone(self), backend, session, _own: own })
+        let blueprint = || {
+            let blueprint = self.models.blueprint(&self.spec.manifest);
+            blueprint.map_err(tidemill_inference::error::ModelError::collect)
+        };
+        let there = match &self.target {
+            Target::Device(place) => {
+                let reached = place.reach(&self.spec.libraries, "default", &self.client);
+                let Reached { session, own } = reached.map_err(|error| lost(&error))?;
+                let session = Arc::new(session);
+                let backend = chosen(&blueprint()?.manifest, &self.spec.backend, &session)
+                    .map_err(|reason| OperatorError::new(format!("{}: {reason}", self.name)))?;
+                let backend = DeviceBackend::new(Arc::clone(&session), &backend);
+                There::Device { backend, session, _own: own }
+            }
+            Target::Server(server) => {
+                let blueprint = blueprint()?.for_backend(server.name());
+                server.load(&blueprint.facts).map_err(|error| match error {
+                    BackendError::Lost { reason, .. } => lost(&reason),
+                    other => text(other),
+                })?;
+                There::Server(server.clone())
+            }
+        };
+        Ok(Connected { device: Arc::clone(self), there })
     }
 }
 
@@ -134,12 +161,15 @@ fn chosen(manifest: &Manifest, asked: &str, session: &Session) -> Result<String,
     })
 }
 
-/// A session with a device, for all copies of a model.
+/// A session with a device, or a server, for all copies of a model.
 struct Connected {
     device: Arc<Device>,
-    backend: DeviceBackend,
-    session: Arc<Session>,
-    _own: Option<Own>,
+    there: There,
+}
+
+enum There {
+    Device { backend: DeviceBackend, session: Arc<Session>, _own: Option<Own> },
+    Server(OpenInference),
 }
 
 /// Where the time of a copy's runs went since the last look.
@@ -150,17 +180,29 @@ fn take(times: &Times) -> DeviceTimes {
 }
 
 impl Connected {
+    /// Why the session is lost. Runs on a server have no session: each of them reports a loss itself.
+    fn lost(&self) -> Option<String> {
+        match &self.there {
+            There::Device { session, .. } => session.lost(),
+            There::Server(_) => None,
+        }
+    }
+
     /// A copy of the model, with times of its own: another copy may compute a batch meanwhile.
     fn instance(&self) -> Result<(Box<dyn Inference>, Times), OperatorError> {
         let Device { name, spec, models, sends_rows, .. } = &*self.device;
         let (why, times) = (format!("on {name}"), Times::default());
-        if *sends_rows {
-            let backend = ChosenBackend { name: self.backend.name().to_owned(), why };
-            let session = Arc::clone(&self.session);
-            let rows = RemoteRows::load(spec, session, name, backend, Arc::clone(&times))?;
-            return Ok((Box::new(rows), times));
-        }
-        let instance = models.instance_on(spec, &self.backend.timed(Arc::clone(&times)), &why)?;
+        let instance = match &self.there {
+            There::Device { backend, session, .. } if *sends_rows => {
+                let backend = ChosenBackend { name: backend.name().to_owned(), why };
+                let rows = RemoteRows::load(spec, Arc::clone(session), name, backend, Arc::clone(&times))?;
+                return Ok((Box::new(rows), times));
+            }
+            There::Device { backend, .. } => {
+                models.instance_on(spec, &backend.timed(Arc::clone(&times)), &why)?
+            }
+            There::Server(server) => models.instance_on(spec, &server.timed(Arc::clone(&times)), &why)?,
+        };
         // The trial of a loaded model is part of no batch.
         take(&times);
         Ok((instance, times))
@@ -204,9 +246,7 @@ impl Elsewhere {
     fn current(&self, failed: Option<u64>) -> Result<(u64, Inner), OperatorError> {
         let mut place = self.place();
         let (number, is_first) = match &*place {
-            Current::There(number, connected)
-                if failed != Some(*number) && connected.session.lost().is_none() =>
-            {
+            Current::There(number, connected) if failed != Some(*number) && connected.lost().is_none() => {
                 let connected = Arc::clone(connected);
                 let number = *number;
                 drop(place);
@@ -236,7 +276,11 @@ impl Elsewhere {
                 Ok((number + 1, connected.inner()?))
             }
             // A proxy of our own can always be started; a run begins with the devices of its plan.
-            Err(error) if is_first || !error.lost || matches!(self.device.place, Place::Own { .. }) => {
+            Err(error)
+                if is_first
+                    || !error.lost
+                    || matches!(self.device.target, Target::Device(Place::Own { .. })) =>
+            {
                 Err(error)
             }
             Err(error) => {
@@ -283,7 +327,7 @@ impl Remote {
         let mut output = Output::default();
         let result = self.model().infer_parts(parts, &mut output);
         if let Inner::There(connected, _, times) = &self.inner {
-            if let Some(reason) = connected.session.lost() {
+            if let Some(reason) = connected.lost() {
                 return Err(OperatorError::lost(format!("{}: {reason}", self.shared.device.name)));
             }
             output.device = Some(take(times));
@@ -339,5 +383,43 @@ impl Inference for Remote {
 
     fn concurrency(&self) -> Option<Concurrency> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(device: &str, address: Option<&str>) -> Result<Target, OperatorError> {
+        let model = ModelSpec {
+            operator: "find".into(),
+            kind: "ml".into(),
+            manifest: "vehicles.yaml".into(),
+            variant: "vehicles".into(),
+            backend: "auto".into(),
+            libraries: ".".into(),
+            input: Default::default(),
+            output: Default::default(),
+            layout: serde_json::Value::Null,
+        };
+        let spec = ExecutorSpec {
+            device: device.into(),
+            stage: "find".into(),
+            max_batch: 1,
+            address: address.map(str::to_owned),
+            sends_rows: false,
+            model: Some(model),
+        };
+        Device::of(&spec).map(|device| device.target)
+    }
+
+    #[test]
+    fn the_address_of_a_device_decides_how_it_is_reached() {
+        assert!(matches!(target("oip:http://hub:8000", None), Ok(Target::Server(_))));
+        assert!(matches!(target("device:gpu", Some("oip:grpc://hub:8001")), Ok(Target::Server(_))));
+        assert!(matches!(target("device:gpu", Some("hub:7400")), Ok(Target::Device(Place::At(_)))));
+        assert!(matches!(target("proxy:rten", None), Ok(Target::Device(Place::Own { .. }))));
+        let wrong = target("oip:hub:8000", None).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(wrong.contains("names no server of the Open Inference Protocol"), "{wrong}");
     }
 }

@@ -1,25 +1,20 @@
-//! Times runs of a model on an emulated device, over TCP or in this process, for `benches/experiments/requirements.py`.
+//! Times runs of a model on an emulated device, here and elsewhere, for `benches/experiments/requirements.py`.
 //!
 //! ```text
-//! remote_run serve ADDRESS MILLISECONDS               a device at HOST:PORT whose runs take this time
-//! remote_run here MILLISECONDS UP DOWN RUNS           such a device in this process
-//! remote_run at ADDRESS UP DOWN RUNS WINDOW           the device at HOST:PORT
+//! remote_run here MILLISECONDS UP DOWN RUNS      a device in this process, whose runs take this time
+//! remote_run at ADDRESS UP DOWN RUNS WINDOW      the device of `tidemill device serve --backend emulated --listen ADDRESS`
 //! ```
 //!
 //! A run uploads UP bytes, runs the model and reads DOWN bytes; WINDOW of them are outstanding. Prints a line of JSON with seconds:
 //! the median of a run, and the time between the ends of two runs.
 use std::collections::VecDeque;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::time::Instant;
-use tidemill_device::carrier::Carrier;
 use tidemill_device::device::{Artifact, Limits, Loadable, ModelId, Opener, Run, TensorId};
+use tidemill_device::dial;
 use tidemill_device::emulated::{Emulated, ModelTimes, Profile, artifact_of};
-use tidemill_device::proxy::{Everybody, serve};
 use tidemill_device::session::{Pending, Session};
-use tidemill_device::store::Store;
 use tidemill_device::value::{Element, Value};
+use tidemill_link::remote::{Address, Security};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -51,31 +46,6 @@ fn emulated(run_ms: f64) -> Emulated {
 fn model(down: usize) -> Artifact {
     let options = serde_json::json!({"outputs": [{"element": "uint8", "row": [down]}]});
     Artifact { options, ..artifact_of("model", MODEL, 1, 1) }
-}
-
-fn carrier(stream: TcpStream) -> std::io::Result<Carrier> {
-    stream.set_nodelay(true)?;
-    // Reads and writes of stream sockets are the same for all families.
-    Carrier::of_socket(UnixStream::from(OwnedFd::from(stream)))
-}
-
-/// Serves one session after another.
-fn serve_sessions(address: &str, run_ms: f64) -> Result<(), AnyError> {
-    let folder = std::env::temp_dir().join(format!("remote-run-{}", std::process::id()));
-    let listener = TcpListener::bind(address)?;
-    println!("ready");
-    exact_timers();
-    for stream in listener.incoming() {
-        let mut store = Store::open(&folder.join("models"), 1 << 30)?;
-        let place = folder.join("session");
-        // A client that leaves ends its session only.
-        if let Err(error) =
-            serve(carrier(stream?)?, &emulated(run_ms), &mut Everybody::default(), &mut store, &place)
-        {
-            eprintln!("{error}");
-        }
-    }
-    Ok(())
 }
 
 /// Seconds of each run in this process.
@@ -118,7 +88,8 @@ fn at(
     runs: usize,
     window: usize,
 ) -> Result<(Vec<f64>, f64), AnyError> {
-    let session = Session::open(carrier(TcpStream::connect(address)?)?, "requirements", "remote_run")?;
+    let address: Address = address.parse()?;
+    let session = dial::open(&address, &Security::none(), "default", "remote_run")?;
     let loaded = session.load(&model(down), |_| Ok(Box::new(MODEL)))?;
     session.flush()?;
     let input = vec![7; up];
@@ -150,7 +121,6 @@ fn main() -> Result<(), AnyError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (mut seconds, interval) = match words[..] {
-        ["serve", address, run_ms] => return serve_sessions(address, run_ms.parse()?),
         ["here", run_ms, up, down, runs] => {
             let seconds = here(run_ms.parse()?, up.parse()?, down.parse()?, runs.parse()?)?;
             let mean = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
@@ -160,7 +130,7 @@ fn main() -> Result<(), AnyError> {
             let window: usize = window.parse()?;
             at(address, up.parse()?, down.parse()?, runs.parse()?, window.max(1))?
         }
-        _ => return Err("usage: remote_run serve|here|at ..., see the source".into()),
+        _ => return Err("usage: remote_run here|at ..., see the source".into()),
     };
     let median = median(&mut seconds);
     println!("{}", serde_json::json!({"runs": seconds.len(), "run": median, "interval": interval}));

@@ -202,7 +202,7 @@ enum Way {
 }
 
 fn greeting() -> Greeting {
-    Greeting { run: 1, plan_version: 1, purpose: Purpose::Calls { host: "tests".to_owned() } }
+    Greeting { run: 1, plan_version: 1, purpose: Purpose::Device { client: "tests".to_owned() } }
 }
 
 impl Way {

@@ -9,18 +9,23 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_device::call::Hello;
 use tidemill_device::carrier::Carrier;
+use tidemill_device::daemon::tenants::Tenants;
+use tidemill_device::daemon::views::Listing;
+use tidemill_device::daemon::{Daemon, Options};
 use tidemill_device::device::{Limits, Loadable, ModelId, Opener, Run, TensorId};
 use tidemill_device::emulated::{Emulated, ModelTimes, Profile, artifact_of};
 use tidemill_device::proxy::{Admission, Everybody, serve};
 use tidemill_device::session::{CallError, Pending, Session};
 use tidemill_device::store::Store;
 use tidemill_device::value::{Element, Value};
+use tidemill_device::{child, dial};
+use tidemill_link::remote::{Address, Security};
 use tidemill_random::Random;
 
-/// Set where the test runs as the other process: a folder for models.
+/// Set where the test runs as the other process: a folder for models, or the address of a daemon.
 const STARTED: &str = "TIDEMILL_DEVICE_STARTED";
 const CONTENT: &[u8] = b"content";
 const INPUTS: u8 = 12;
@@ -28,6 +33,11 @@ const INPUTS: u8 = 12;
 const WINDOW: usize = 4;
 /// Bytes of the even inputs and of the odd ones.
 const BYTES: [usize; 2] = [100, 100_000];
+
+#[expect(clippy::disallowed_methods, reason = "how long to wait for the end of a process is real time")]
+fn now() -> Instant {
+    Instant::now()
+}
 
 fn emulated() -> Emulated {
     let others = ModelTimes { run_ms: 0.05, ..ModelTimes::default() };
@@ -39,11 +49,11 @@ fn input(number: u8) -> Vec<u8> {
 }
 
 /// Starts an ignored test of this program as a process, and returns it with a socket to it.
-fn start(test: &str, folder: &Path) -> (Child, UnixStream) {
+fn start(test: &str, place: &str) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--ignored", "--nocapture"])
-        .env(STARTED, folder)
+        .env(STARTED, place)
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -52,16 +62,17 @@ fn start(test: &str, folder: &Path) -> (Child, UnixStream) {
     (child, ours)
 }
 
-/// The folder and the socket that this process was started with; none: a person did.
-fn started() -> Option<(std::path::PathBuf, UnixStream)> {
-    let folder = std::env::var_os(STARTED)?;
-    Some((folder.into(), std::io::stdin().as_fd().try_clone_to_owned().unwrap().into()))
+/// The place and the socket that this process was started with; none: a person did.
+fn started() -> Option<(String, UnixStream)> {
+    let place = std::env::var(STARTED).ok()?;
+    Some((place, std::io::stdin().as_fd().try_clone_to_owned().unwrap().into()))
 }
 
 #[test]
 #[ignore = "started by chaos_of_killed_clients_and_proxies_leaves_nothing_on_the_other_side"]
 fn proxy_to_be_killed() {
     let Some((folder, socket)) = started() else { return };
+    let folder = Path::new(&folder);
     let mut store = Store::open(&folder.join("models"), 1 << 20).unwrap();
     let place = folder.join(std::process::id().to_string());
     serve(Carrier::of_socket(socket).unwrap(), &emulated(), &mut Everybody::default(), &mut store, &place)
@@ -78,8 +89,35 @@ fn client_to_be_killed() {
     }
 }
 
+#[test]
+#[ignore = "started by chaos_of_killed_clients_and_proxies_leaves_nothing_on_the_other_side"]
+fn proxy_of_a_daemon() {
+    if std::env::var_os(STARTED).is_some() {
+        let served = child::main(&emulated());
+        // Without the report of a test.
+        std::process::exit(i32::from(served.is_err()));
+    }
+}
+
+#[test]
+#[ignore = "started by chaos_of_killed_clients_and_proxies_leaves_nothing_on_the_other_side"]
+fn client_of_a_daemon() {
+    let Some((address, _)) = started() else { return };
+    let (session, model) = open_at(&Address::tcp(address)).unwrap();
+    loop {
+        infer(&session, model, &mut BTreeMap::new(), || ()).unwrap();
+    }
+}
+
 fn open(socket: UnixStream) -> Result<(Session, ModelId), CallError> {
-    let session = Session::open(Carrier::of_socket(socket).unwrap(), "tests", "chaos")?;
+    loaded(Session::open(Carrier::of_socket(socket).unwrap(), "tests", "chaos")?)
+}
+
+fn open_at(address: &Address) -> Result<(Session, ModelId), CallError> {
+    loaded(dial::open(address, &Security::none(), "tests", "chaos")?)
+}
+
+fn loaded(session: Session) -> Result<(Session, ModelId), CallError> {
     let model = session.load(&artifact_of("m", CONTENT, 1, 1), |_| Ok(Box::new(CONTENT)))?;
     Ok((session, model))
 }
@@ -143,38 +181,105 @@ fn end(child: &mut Child) {
     assert_eq!(child.wait().unwrap().signal(), Some(9), "the kill is what ended it");
 }
 
-/// The client survives: each call ends, and what is lost is repeated on another proxy.
-fn kill_proxy(random: &mut Random, folder: &Path, expected: &BTreeMap<u8, Value>) {
-    let mut results = BTreeMap::new();
-    let (mut child, socket) = start("proxy_to_be_killed", folder);
-    let moment = random.below(2 * usize::from(INPUTS) + 2);
-    if moment == 0 {
-        end(&mut child);
-    }
-    let mut steps = 0;
-    let ended = open(socket).and_then(|(session, model)| {
-        let ended = infer(&session, model, &mut results, || {
+/// Runs the model on all inputs, and calls `kill` at a random moment. Each call ends; the results of those that were not lost are kept.
+fn disturbed(
+    random: &mut Random,
+    open: impl FnOnce() -> Result<(Session, ModelId), CallError>,
+    results: &mut BTreeMap<u8, Value>,
+    mut kill: impl FnMut(),
+) {
+    let (moment, mut steps) = (random.below(2 * usize::from(INPUTS)) + 1, 0);
+    let ended = open().and_then(|(session, model)| {
+        infer(&session, model, results, || {
             steps += 1;
             if steps == moment {
                 // Between two instructions of the other, whichever they are.
                 (0..random.below(20_000)).for_each(|_| std::hint::spin_loop());
-                end(&mut child);
+                kill();
             }
-        });
-        if steps < moment {
-            end(&mut child);
-        }
-        assert_eq!(results.len() == usize::from(INPUTS), ended.is_ok());
-        ended
+        })
     });
+    assert!(steps >= moment, "{ended:?}");
+    assert_eq!(results.len() == usize::from(INPUTS), ended.is_ok());
     assert!(matches!(ended, Ok(()) | Err(CallError::Lost { .. })), "{ended:?}");
-    assert!(child.try_wait().unwrap().is_some(), "it has been killed");
+}
+
+/// The client survives: what is lost is repeated on another proxy.
+fn kill_proxy(random: &mut Random, folder: &str, expected: &BTreeMap<u8, Value>) {
+    let mut results = BTreeMap::new();
+    let (mut child, socket) = start("proxy_to_be_killed", folder);
+    disturbed(random, || open(socket), &mut results, || end(&mut child));
     let (mut other, socket) = start("proxy_to_be_killed", folder);
     let (session, model) = open(socket).unwrap();
     infer(&session, model, &mut results, || ()).unwrap();
     assert_eq!(&results, expected);
     drop(session);
     assert!(other.wait().unwrap().success(), "it ends with its session");
+}
+
+/// The daemon survives, too, and starts another proxy.
+fn kill_proxy_of(daemon: &Daemon, random: &mut Random, expected: &BTreeMap<u8, Value>) {
+    let (mut results, address) = (BTreeMap::new(), &daemon.addresses()[0]);
+    disturbed(random, || open_at(address), &mut results, || kill(daemon.listing().sessions[0].process));
+    let (session, model) = open_at(address).unwrap();
+    infer(&session, model, &mut results, || ()).unwrap();
+    assert_eq!(&results, expected);
+    drop(session);
+    until(daemon, "the end of both sessions", |listing| listing.sessions.is_empty());
+}
+
+fn kill_client_of(daemon: &Daemon, random: &mut Random) {
+    let (mut child, _socket) = start("client_of_a_daemon", daemon.addresses()[0].place());
+    let runs = random.below(10) as u64;
+    let is_there = |listing: &Listing| listing.sessions.iter().any(|session| session.runs >= runs);
+    until(daemon, "a client", is_there);
+    (0..random.below(20_000)).for_each(|_| std::hint::spin_loop());
+    end(&mut child);
+    let is_gone = |listing: &Listing| {
+        listing.sessions.is_empty() && listing.tenants.iter().all(|tenant| tenant.memory == 0)
+    };
+    until(daemon, "the end of its session", is_gone);
+}
+
+fn kill(process: u32) {
+    let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+}
+
+fn until(daemon: &Daemon, what: &str, is_so: impl Fn(&Listing) -> bool) {
+    let begun = now();
+    while !is_so(&daemon.listing()) {
+        assert!(begun.elapsed() < Duration::from_secs(50), "waited for {what}: {:?}", daemon.listing());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn daemon(cache: &Path) -> Daemon {
+    let program = std::env::current_exe().unwrap().display().to_string();
+    let arguments = ["proxy_of_a_daemon", "--exact", "--ignored", "--nocapture"].map(str::to_owned);
+    let environment = ["env".to_owned(), format!("{STARTED}=1"), program];
+    let options = Options {
+        device: format!("chaos-{}", std::process::id()),
+        kind: None,
+        listen: vec![Address::tcp("127.0.0.1:0")],
+        security: Security::none(),
+        command: environment.into_iter().chain(arguments).collect(),
+        cache: cache.to_owned(),
+        cache_limit: 1 << 30,
+        memory: None,
+        slots: 1,
+        tenants: Tenants::new([], false).unwrap(),
+        most_sessions: 16,
+        longest_run: Duration::from_secs(60),
+    };
+    Daemon::start(options).unwrap()
+}
+
+/// Folders of sessions, and files that arrive.
+fn left_in(cache: &Path) -> usize {
+    let entries = |folder: &str| std::fs::read_dir(cache.join(folder)).unwrap().flatten();
+    let arriving = entries("models").filter(|entry| entry.file_name().to_string_lossy().starts_with('.'));
+    entries("sessions").chain(arriving).count()
 }
 
 /// Tells when the session has run a model.
@@ -186,16 +291,16 @@ impl Admission for Runs {
     }
 
     fn ran(&mut self, _: Option<Duration>) {
-        // Nobody listens any more after the kill.
+        // The test does not listen after the kill.
         let _ = self.0.send(());
     }
 }
 
 /// The proxy survives until it sees that its client is gone.
-fn kill_client(random: &mut Random, folder: &Path) {
+fn kill_client(random: &mut Random, folder: &str) {
     let (mut child, socket) = start("client_to_be_killed", folder);
     let (to, runs) = channel();
-    let place = folder.to_owned();
+    let place = Path::new(folder).to_owned();
     let mut watch = socket.try_clone().unwrap();
     let proxy = std::thread::spawn(move || {
         let mut store = Store::open(&place.join("models"), 1 << 20).unwrap();
@@ -210,38 +315,64 @@ fn kill_client(random: &mut Random, folder: &Path) {
     assert_eq!(watch.read(&mut [0]).unwrap_or(0), 0, "the client is gone");
 }
 
-/// Possessions of this process: descriptors, threads, and mappings of shared memory.
-fn possessions() -> (Vec<String>, usize, usize) {
+/// Possessions of this process: descriptors by kind, threads, mappings of shared memory, and children.
+fn possessions() -> (BTreeMap<String, usize>, usize, usize, usize) {
     let entries = |folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut open = BTreeMap::new();
     // The one of the folder itself leads nowhere any more.
-    let mut open: Vec<String> = entries("/proc/self/fd")
-        .filter_map(|path| Some(std::fs::read_link(path).ok()?.display().to_string()))
-        .collect();
-    open.sort();
+    for target in entries("/proc/self/fd").filter_map(|path| std::fs::read_link(path).ok()) {
+        // Without the number of a socket.
+        let kind = target.display().to_string().split(':').next().unwrap_or_default().to_owned();
+        *open.entry(kind).or_default() += 1;
+    }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let maps = maps.lines().filter(|line| line.contains("memfd:")).count();
-    (open, entries("/proc/self/task").count(), maps)
+    let children = entries("/proc/self/task").map(|task| {
+        let text = std::fs::read_to_string(task.join("children")).unwrap_or_default();
+        text.split_whitespace().count()
+    });
+    (open, entries("/proc/self/task").count(), maps, children.sum())
+}
+
+/// Waits until this process has what it had before: the system removes a thread a moment after it has ended, and so with processes.
+fn settle(before: &(BTreeMap<String, usize>, usize, usize, usize), what: &str) {
+    let begun = now();
+    while possessions() != *before && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(&possessions(), before, "{what}");
 }
 
 #[test]
 fn chaos_of_killed_clients_and_proxies_leaves_nothing_on_the_other_side() {
-    let rounds = std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds = std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let (folder, expected) = (tempfile::tempdir().unwrap(), expected());
-    let before = possessions();
-    for round in 0..rounds.unwrap_or(20) {
+    let alone = possessions();
+    let of_own = folder.path().join("own").display().to_string();
+    std::fs::create_dir(&of_own).unwrap();
+    for round in 0..rounds / 2 {
         let mut random = Random::of_seed(round);
         if round % 2 == 0 {
-            kill_proxy(&mut random, folder.path(), &expected);
+            kill_proxy(&mut random, &of_own, &expected);
         } else {
-            kill_client(&mut random, folder.path());
+            kill_client(&mut random, &of_own);
         }
-        // The system removes a thread that was joined a moment later.
-        for _ in 0..100_000 {
-            if possessions() == before {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        assert_eq!(possessions(), before, "round {round}");
+        settle(&alone, &format!("round {round}"));
     }
+    let cache = folder.path().join("cache");
+    let daemon = daemon(&cache);
+    kill_proxy_of(&daemon, &mut Random::of_seed(0), &expected);
+    let idle = possessions();
+    for round in rounds / 2..rounds {
+        let mut random = Random::of_seed(round);
+        if round % 2 == 0 {
+            kill_proxy_of(&daemon, &mut random, &expected);
+        } else {
+            kill_client_of(&daemon, &mut random);
+        }
+        settle(&idle, &format!("round {round}"));
+        assert_eq!(left_in(&cache), 0, "round {round}");
+    }
+    drop(daemon);
+    settle(&alone, "the end of the daemon");
 }

@@ -69,8 +69,8 @@ fn again(role: &str, test: &str) -> Command {
     command
 }
 
-/// Starts this program in a role, gives it a line, and waits for a line of its standard error that begins so.
-fn start(role: &str, test: &str, line: &impl serde::Serialize, begins: &str) -> (Child, String) {
+/// Starts this program in a role, gives it a line, and waits for a line of its standard error with this.
+fn start(role: &str, test: &str, line: &impl serde::Serialize, says: &str) -> (Child, String) {
     let mut command = again(role, test);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -82,7 +82,8 @@ fn start(role: &str, test: &str, line: &impl serde::Serialize, begins: &str) -> 
     loop {
         let mut line = String::new();
         assert!(errors.read_line(&mut line).unwrap() > 0, "{role} said only: {said}");
-        if let Some(rest) = line.trim_end().strip_prefix(begins) {
+        // The process of a session may have written a part of the line.
+        if let Some((_, rest)) = line.split_once(says) {
             let rest = rest.trim().to_owned();
             // What it says later is not waited for, and must not block it.
             std::thread::spawn(move || errors.read_to_string(&mut said));
@@ -224,19 +225,236 @@ fn sessions_compute_and_leave_nothing() {
     let other = dial::open(&at_file, &Security::none(), "me", "other").unwrap();
     let model = load(&other, "m");
     assert_eq!(run(&other, model, 10).unwrap(), first);
-    let listing = served.until("figures", |listing| listing.runs == 2);
+    // Tensors are freed after the reply.
+    let is_free = |listing: &Listing| listing.sessions.iter().all(|session| session.memory == 12);
+    let listing = served.until("figures", |listing| listing.runs == 2 && is_free(listing));
     assert_eq!(listing.sessions.len(), 2);
     assert_eq!(
         (listing.sessions[0].client.as_str(), listing.sessions[0].tenant.as_str()),
         ("test", "default")
     );
-    assert!(
-        listing.sessions.iter().all(|session| session.models == 1 && session.memory == 12),
-        "{listing:?}"
-    );
+    assert!(listing.sessions.iter().all(|session| session.models == 1), "{listing:?}");
     drop(other);
     served.until("the end of a session", |listing| listing.sessions.len() == 1);
     served.end();
     drop(session);
     assert_eq!(std::fs::read_dir(socket.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_client_that_is_killed_gives_everything_back() {
+    let served = Served::start("client", |_| {}, &profile(0.0));
+    let other = served.open("other").unwrap();
+    let model = load(&other, "m");
+    let address = served.daemon().addresses()[0].clone();
+    let (mut client, _) = start("client", "client_process", &(address, "killed"), "computed");
+    let listing = served.until("both sessions", |listing| listing.sessions.len() == 2);
+    let killed = listing.sessions.iter().find(|session| session.client == "killed").unwrap();
+    assert!(killed.memory > 0 && killed.models == 1, "{killed:?}");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    until("the end of its process", || (!lives(killed.process)).then_some(()));
+    served.until("the end of its session", |listing| listing.sessions.len() == 1);
+    run(&other, model, 10).unwrap();
+    drop(other);
+    served.end();
+}
+
+#[test]
+fn a_client_that_is_killed_during_a_run_does_too() {
+    // The run takes an hour.
+    let served = Served::start("long-run", |_| {}, &profile(3_600_000.0));
+    let session = served.open("me").unwrap();
+    let model = load(&session, "m");
+    let mut lane = session.lane();
+    let input = lane.upload(Element::Float32, &[1], &[0; 4]).unwrap();
+    let outputs = lane.run(model, &[input], &[0]).unwrap();
+    let pending = lane.read(outputs[0]).unwrap();
+    drop(lane);
+    let listing = served.until("the run", |listing| listing.runs == 1);
+    drop(session);
+    assert!(matches!(pending.wait(), Err(CallError::Lost { may_have_run: true, .. })));
+    until("the end of its process", || (!lives(listing.sessions[0].process)).then_some(()));
+    served.until("the end of its session", |listing| listing.sessions.is_empty());
+    served.end();
+}
+
+#[test]
+fn a_process_that_is_killed_ends_its_session_alone() {
+    let served = Served::start("process", |_| {}, &profile(0.0));
+    let (mut session, other) = (served.open("me").unwrap(), served.open("other").unwrap());
+    let (mut model, of_other) = (load(&session, "m"), load(&other, "m"));
+    let expected = run(&session, model, 100).unwrap();
+    for _ in 0..3 {
+        let listing = served.until("both sessions", |listing| listing.sessions.len() == 2);
+        let mine = listing.sessions.iter().find(|session| session.session != 2).unwrap();
+        kill(mine.process);
+        let lost = until("the loss", || run(&session, model, 100).err());
+        assert!(matches!(lost, CallError::Lost { .. }) && session.lost().is_some(), "{lost:?}");
+        assert!(!session.is_dismissed());
+        assert_eq!(run(&other, of_other, 100).unwrap(), expected);
+        session = served.open("me").unwrap();
+        model = load(&session, "m");
+        assert_eq!(run(&session, model, 100).unwrap(), expected);
+    }
+    drop((session, other));
+    served.end();
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_no_process() {
+    let cache = tempfile::tempdir().unwrap();
+    let device = format!("killed-{}", std::process::id());
+    let line = (&device, cache.path(), profile(0.0));
+    let (mut daemon, address) = start("daemon", "daemon_process", &line, "serves");
+    let session = dial::open(&address.parse().unwrap(), &Security::none(), "me", "test").unwrap();
+    let model = load(&session, "m");
+    run(&session, model, 10).unwrap();
+    let listing = ask(&device, &Question::List).unwrap().unwrap();
+    assert_eq!(listing.process, daemon.id());
+    // A second one of this name is refused while it lives.
+    let error = Daemon::start(options(&device, cache.path(), &profile(0.0))).unwrap_err();
+    assert!(error.to_string().contains("already"), "{error}");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    until("the end of the session", || session.flush().err());
+    until("the end of its process", || (!lives(listing.sessions[0].process)).then_some(()));
+    until("the end of its folder", || left_in(cache.path()).is_empty().then_some(()));
+    assert!(!devices().unwrap().contains(&device));
+    // The name is free, and so is the folder.
+    drop(Daemon::start(options(&device, cache.path(), &profile(0.0))).unwrap());
+}
+
+#[test]
+fn tenants_have_their_memory_and_neighbours_notice_nothing() {
+    let tenant = |memory| Tenant { share: 0.5, memory: Some(memory) };
+    let listed = [("a".to_owned(), tenant(10_000)), ("b".to_owned(), tenant(10_000))];
+    let tenants = Tenants::new(listed, true).unwrap();
+    let served = Served::start("memory", |options| options.tenants = tenants, &profile(0.0));
+    let error = served.open("c").unwrap_err();
+    assert!(matches!(&error, CallError::Refused(reason) if reason.contains("--tenant c=SHARE")), "{error}");
+    let (first, second, other) =
+        (served.open("a").unwrap(), served.open("a").unwrap(), served.open("b").unwrap());
+    assert_eq!(first.snapshot().memory, Some(10_000));
+    let [model, _, of_other] = [&first, &second, &other].map(|session| load(session, "m"));
+    run(&first, model, 600).unwrap();
+    let held = {
+        let mut lane = first.lane();
+        let held = lane.upload(Element::Uint8, &[6_000], &[0; 6_000]).unwrap();
+        drop(lane);
+        first.flush().unwrap();
+        held
+    };
+    // Both sessions of the tenant together.
+    let too_much = {
+        let mut lane = second.lane();
+        lane.upload(Element::Uint8, &[5_000], &[0; 5_000]).unwrap();
+        lane.flush().unwrap()
+    };
+    let failure = match too_much.wait().unwrap_err() {
+        CallError::Failed(failure) => failure.error,
+        other => panic!("{other}"),
+    };
+    assert!(matches!(failure, DeviceError::OutOfMemory { wanted: 5_000, limit: ..5_000, .. }), "{failure}");
+    run(&other, of_other, 1000).unwrap();
+    // At once.
+    let limits = Question::Limits { tenant: "a".to_owned(), share: None, memory: Some(20_000) };
+    let listing = served.ask(&limits).unwrap();
+    assert_eq!(listing.tenants[0].memory_limit, Some(20_000));
+    {
+        let mut lane = second.lane();
+        lane.upload(Element::Uint8, &[5_000], &[0; 5_000]).unwrap();
+        lane.flush().unwrap()
+    }
+    .wait()
+    .unwrap();
+    served.ask(&Question::Limits { tenant: "a".to_owned(), share: Some(0.1), memory: Some(100) }).unwrap();
+    assert!(run(&first, model, 10).is_err());
+    first.lane().free(&[held]).unwrap();
+    let listing = served.until("free memory", |listing| listing.sessions[0].memory < 6_000);
+    assert!((listing.tenants[0].share - 0.1).abs() < 1e-9);
+    drop((first, second, other));
+    served.end();
+}
+
+#[test]
+fn sessions_of_a_drained_device_end_at_a_run_and_lose_nothing() {
+    let served = Served::start("drain", |_| {}, &profile(1.0));
+    let (idle, session) = (served.open("idle").unwrap(), served.open("me").unwrap());
+    let model = load(&session, "m");
+    let expected = run(&session, model, 10).unwrap();
+    let mut pending = Vec::new();
+    for _ in 0..20 {
+        let mut lane = session.lane();
+        let input = lane.upload(Element::Float32, &[10], &[1; 40]).unwrap();
+        let outputs = lane.run(model, &[input], &[0]).unwrap();
+        pending.push(lane.read(outputs[0]).unwrap());
+    }
+    assert!(served.ask(&Question::Drain { session: Some(99) }).unwrap_err().contains("device ls"));
+    served.ask(&Question::Drain { session: None }).unwrap();
+    let outcomes: Vec<_> = pending.into_iter().map(tidemill_device::session::Pending::wait).collect();
+    // Every run has its value, or none has it from some run on.
+    let whole = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    for (at, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Ok(answer) => assert!(at < whole && answer.value().unwrap().bytes()[..] == expected[..]),
+            Err(error) => assert!(at >= whole && error.to_string().contains("drained"), "{error}"),
+        }
+    }
+    until("the end of both", || (idle.is_dismissed() && session.is_dismissed()).then_some(()));
+    assert!(matches!(served.open("me"), Err(CallError::Refused(reason)) if reason.contains("drained")));
+    assert!(served.daemon().wait_until_over(Duration::from_secs(50)));
+    served.end();
+}
+
+#[test]
+fn one_session_is_drained_and_the_others_stay() {
+    let served = Served::start("drain-one", |_| {}, &profile(0.0));
+    let (first, second) = (served.open("a").unwrap(), served.open("b").unwrap());
+    served.ask(&Question::Drain { session: Some(1) }).unwrap();
+    served.until("the end of the first", |listing| listing.sessions.len() == 1);
+    assert!(first.is_dismissed() && !second.is_dismissed());
+    let model = load(&second, "m");
+    run(&second, model, 10).unwrap();
+    // It may come again.
+    assert!(served.open("a").is_ok());
+    served.end();
+}
+
+#[test]
+fn two_tenants_have_their_shares_of_a_real_queue() {
+    let tenant = |share| Tenant { share, memory: None };
+    let listed = [("a".to_owned(), tenant(0.75)), ("b".to_owned(), tenant(0.25))];
+    let tenants = Tenants::new(listed, true).unwrap();
+    let served = Served::start("shares", |options| options.tenants = tenants, &profile(2.0));
+    let computed = |listing: &Listing, tenant: &str| -> f64 {
+        let its = listing.sessions.iter().filter(|session| session.tenant == tenant);
+        its.map(|session| session.computed_seconds).sum()
+    };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for tenant in ["a", "a", "b", "b"] {
+            let (served, is_over) = (&served, &is_over);
+            scope.spawn(move || {
+                let session = served.open(tenant).unwrap();
+                let model = load(&session, "m");
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    run(&session, model, 1).unwrap();
+                }
+            });
+        }
+        let all_run =
+            |listing: &Listing| listing.sessions.iter().filter(|session| session.runs > 20).count() == 4;
+        let begun = served.until("all of them", all_run);
+        let before = (computed(&begun, "a"), computed(&begun, "b"));
+        let listing = served.until("some time", |listing| {
+            computed(listing, "b") + computed(listing, "a") > before.0 + before.1 + 1.0
+        });
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let (of_a, of_b) = (computed(&listing, "a") - before.0, computed(&listing, "b") - before.1);
+        let share = of_a / (of_a + of_b);
+        assert!((share - 0.75).abs() < 0.05, "{share}: {listing:?}");
+        assert!(listing.sessions.iter().any(|session| session.state != SessionState::Greeting));
+    });
+    served.end();
 }

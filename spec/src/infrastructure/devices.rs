@@ -50,8 +50,8 @@ pub struct Device {
     /// Whether it runs models of stages on other machines. Default: true.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub remotable: bool,
-    /// Where `tidemill device serve` of the machine listens: `HOST:PORT`, or `unix:///PATH`. A run without it does not
-    /// reach the device.
+    /// Where `tidemill device serve` of the machine listens: `HOST:PORT`, or `unix:///PATH`; or a server of the Open
+    /// Inference Protocol: `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`. A run without it does not reach the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Located<String>>,
 }
@@ -72,11 +72,21 @@ impl Device {
     }
 }
 
-/// Whether a text is an address of a device proxy: `HOST:PORT` or `unix:///PATH`.
+/// Whether a text is an address of a device proxy: `HOST:PORT` or `unix:///PATH`; or of a server of models:
+/// `oip:http://HOST:PORT`, `oip:grpc://HOST:PORT`, perhaps with a path, options and a name.
 pub(crate) fn is_address(text: &str) -> bool {
+    if let Some(server) = text.strip_prefix("oip:") {
+        let server = server.strip_prefix("http://").or_else(|| server.strip_prefix("grpc://"));
+        let place = |server: &str| server.split(['/', '?', '#']).next().is_some_and(is_host_with_port);
+        return server.is_some_and(place);
+    }
     if let Some(path) = text.strip_prefix("unix://") {
         return path.len() > 1 && path.starts_with('/');
     }
+    is_host_with_port(text)
+}
+
+fn is_host_with_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_host = !host.is_empty() && !host.contains("//") && !host.contains(char::is_whitespace);
     is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
@@ -117,7 +127,7 @@ impl WorkerType {
                 refuse(&memory.span, "a device without memory runs nothing".to_owned(), help);
             }
             if let Some(address) = device.address.as_ref().filter(|address| !is_address(address)) {
-                let help = "write `HOST:PORT`, such as `hub.local:7400`, or `unix:///run/device.sock`";
+                let help = "write `HOST:PORT`, such as `hub.local:7400`, `unix:///run/device.sock` or `oip:http://HOST:PORT`";
                 refuse(&address.span, format!("`{address}` is no address of a device"), help);
             }
         }
@@ -132,6 +142,16 @@ mod tests {
     fn addresses_are_hosts_with_ports_or_paths() {
         for address in ["hub.local:7400", "10.0.0.7:1", "[fd00::7]:7400", "unix:///run/device.sock"] {
             assert!(is_address(address), "{address}");
+        }
+        for address in
+            ["oip:http://hub:8000", "oip:grpc://[fd00::7]:8001#a", "oip:http://hub:8000/v?timeout=1s"]
+        {
+            assert!(is_address(address), "{address}");
+        }
+        for address in
+            ["oip:hub:8000", "oip:https://hub:1", "oip:http://hub", "oip:http://:8000", "oip:http://hub:0#a"]
+        {
+            assert!(!is_address(address), "{address}");
         }
         for address in
             ["hub", "hub:", ":7400", "hub:0", "hub:70000", "http://hub:7400", "a b:1", "unix://x", ""]

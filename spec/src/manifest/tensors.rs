@@ -63,15 +63,5 @@ fn bytes(dtype: ElementType, shape: &[Dimension]) -> Option<u64> {
         Dimension::Fixed(size) => Some(u64::from(*size)),
         Dimension::Any => None,
     });
-    sizes.try_fold(element(dtype)?, |product, size| product.checked_mul(size?))
-}
-
-fn element(dtype: ElementType) -> Option<u64> {
-    match dtype {
-        ElementType::Float64 | ElementType::Int64 => Some(8),
-        ElementType::Float32 | ElementType::Int32 => Some(4),
-        ElementType::Float16 => Some(2),
-        ElementType::Int8 | ElementType::Uint8 | ElementType::Bool => Some(1),
-        ElementType::Text => None,
-    }
+    sizes.try_fold(dtype.bytes()?, |product, size| product.checked_mul(size?))
 }

@@ -49,7 +49,8 @@ pub struct PlanDevice {
     pub kind: String,
     /// Name of the machine that has it, which may have no stage.
     pub worker: String,
-    /// Where its proxy listens: `HOST:PORT`, or `unix:///PATH`; none: a run does not reach it.
+    /// Where its proxy listens: `HOST:PORT`, or `unix:///PATH`; or a server of the Open Inference Protocol:
+    /// `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`; none: a run does not reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Its memory; none: not limited.
@@ -118,7 +119,12 @@ impl Check<'_> {
             }
             if let Some(address) = device.address.as_ref().filter(|address| !is_address(address)) {
                 let message = format!("`{address}` is no address of a device");
-                self.report(&at("address"), CODE, message, "write `HOST:PORT` or `unix:///run/device.sock`");
+                self.report(
+                    &at("address"),
+                    CODE,
+                    message,
+                    "write `HOST:PORT`, `unix:///run/device.sock` or `oip:http://HOST:PORT`",
+                );
             }
         }
         let known: HashSet<&str> = ids.iter().copied().collect();

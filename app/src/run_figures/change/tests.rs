@@ -45,6 +45,7 @@ fn sample(at: f64, records: u64, seconds: f64) -> Sample {
             batches: records / 10,
             computing: seconds / 2.0,
             processor: seconds,
+            ..StageCounts::default()
         }],
         edges: Vec::new(),
         sinks: BTreeMap::new(),

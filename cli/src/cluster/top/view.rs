@@ -142,6 +142,7 @@ fn of_run(figures: &RunFigures, look: &mut Look, width: usize, height: usize) ->
     let mut after = Vec::new();
     sources(figures, &mut after);
     feeds(figures, &mut after);
+    devices(figures, look, width, &mut after);
     sinks(figures, look, &mut after);
     links(figures, look, width, &mut after);
     // Lower parts leave the screen first.
@@ -349,6 +350,39 @@ fn sources(figures: &RunFigures, lines: &mut Vec<Line>) {
             _ => Style::Plain,
         };
         lines.push(Line::new(text, style));
+    }
+}
+
+/// Where the time of batches goes that devices compute.
+fn devices(figures: &RunFigures, look: &Look, width: usize, lines: &mut Vec<Line>) {
+    let on_devices =
+        figures.stages.iter().filter_map(|stage| Some((&stage.stage, stage.on_device.as_ref()?)));
+    let on_devices: Vec<_> = on_devices.collect();
+    if on_devices.is_empty() {
+        return;
+    }
+    lines.push(Line::default());
+    let name = 18 + width.saturating_sub(NARROW);
+    let row = |first: &str, cells: [&str; 8]| {
+        let widths = [7, 7, 7, 7, 5, 8, 8, 4];
+        let cells: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| right(cell, width)).collect();
+        format!("{} {}", left(first, name), cells.join(" "))
+    };
+    let head = ["client", "network", "queue", "compute", "trips", "sent/s", "back/s", "lost"];
+    lines.push(Line::new(row("on a device", head), Style::Strong));
+    for (stage, on) in on_devices {
+        let cells = [
+            time(*look.times(&on.client)),
+            time(*look.times(&on.network)),
+            time(*look.times(&on.queue)),
+            time(*look.times(&on.compute)),
+            on.round_trips_per_batch.map_or_else(String::new, |trips| format!("{trips:.1}")),
+            bytes(on.sent_bytes_per_second as u64),
+            bytes(on.received_bytes_per_second as u64),
+            few(on.sessions_lost),
+        ];
+        let text = row(&format!("{stage} {}", on.device), cells.each_ref().map(String::as_str));
+        lines.push(Line::new(text, Style::Plain));
     }
 }
 

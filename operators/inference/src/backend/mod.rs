@@ -29,6 +29,10 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
     /// Version of the runtime, for reports and for keys of cached measurements.
     fn version(&self) -> String;
+    /// Whether it loads a model only if the manifest names it under `backends`. One that has the model already needs no leave.
+    fn is_named_by_manifests(&self) -> bool {
+        true
+    }
     /// Loads a model. The session uses one thread to compute.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Models on a server of the Open Inference Protocol, such as Triton or KServe: a device `oip:http://HOST:PORT` or
 //! `oip:grpc://HOST:PORT` of a plan.
 //!
-//! The server has the model already. Loading it here compares what the server says about it with the file of the manifest;
+//! The server has the model already. Loading it here compares the description of the server with the file of the manifest;
 //! each run sends its inputs as bytes and waits for its outputs.
 //!
 //! ```
@@ -22,23 +22,26 @@ mod transport;
 
 use crate::tensors::bytes_of;
 use address::{Address, Scheme};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tidemill_inference::backend::{Backend, BackendError, Session};
 use tidemill_inference::facts::{ModelFacts, Port, PortElement};
 use tidemill_inference::tensor::{Tensor, TensorData};
+use tidemill_operators::api::DeviceTimes;
 use tidemill_spec::types::ElementType;
+use tokio::time::Instant;
 use transport::{Failed, Input, Output, Transport};
 
 /// Scheme of the devices, and name of the backend.
 pub const NAME: &str = "oip";
 
 /// A server of the protocol as a backend.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct OpenInference {
     address: Address,
     /// Name of the model, where the device has none.
     model: Option<String>,
     version: OnceLock<String>,
+    times: Arc<Mutex<DeviceTimes>>,
 }
 
 impl OpenInference {
@@ -56,7 +59,12 @@ impl OpenInference {
                   another name there"
                 .to_owned(),
         })?;
-        Ok(Self { address, model: None, version: OnceLock::new() })
+        Ok(Self { address, model: None, version: OnceLock::new(), times: Arc::default() })
+    }
+
+    /// Returns whether a device is a server of the protocol, by its scheme.
+    pub fn serves(device: &str) -> bool {
+        device.split_once(':').is_some_and(|(scheme, _)| scheme == NAME)
     }
 
     /// Names the model as in its manifest. Where the device names it, that name stays; without both, it is the name of the
@@ -66,32 +74,17 @@ impl OpenInference {
         Self { model: Some(id.to_owned()), ..self }
     }
 
-    fn transport(&self) -> Result<Box<dyn Transport>, BackendError> {
+    /// A clone that adds up in `times` where the time of its runs goes. Servers report none: all of it counts as network.
+    pub fn timed(&self, times: Arc<Mutex<DeviceTimes>>) -> Self {
+        Self { times, ..self.clone() }
+    }
+
+    /// A connection of its own for each session.
+    fn transport(&self) -> Result<Box<dyn Transport>, String> {
         match self.address.scheme {
             Scheme::Http => Ok(Box::new(http::Http::new(&self.address))),
-            Scheme::Grpc => match grpc::Grpc::new(&self.address) {
-                Ok(grpc) => Ok(Box::new(grpc)),
-                Err(reason) => Err(self.unavailable(reason, "correct the address")),
-            },
+            Scheme::Grpc => Ok(Box::new(grpc::Grpc::new(&self.address)?)),
         }
-    }
-
-    fn unavailable(&self, reason: String, fix: &str) -> BackendError {
-        BackendError::Unavailable { backend: NAME, reason, fix: fix.to_owned() }
-    }
-
-    /// Why a server does not answer before it computes anything.
-    fn unreachable(&self, failed: Failed) -> BackendError {
-        let (Failed::Lost(reason) | Failed::Refused(reason)) = failed;
-        let fix = match self.address.scheme {
-            Scheme::Http => {
-                "start the server, or correct the address: the port is that for HTTP, with Triton 8000"
-            }
-            Scheme::Grpc => {
-                "start the server, or correct the address: the port is that for gRPC, with Triton 8001"
-            }
-        };
-        self.unavailable(format!("the server at {}: {reason}", self.address), fix)
     }
 
     fn model(&self, facts: &ModelFacts) -> String {
@@ -116,41 +109,59 @@ impl Backend for OpenInference {
         }
     }
 
+    fn is_named_by_manifests(&self) -> bool {
+        false
+    }
+
+    /// A server that is not there, or has no such model now, is lost: it may be back later.
     fn load(&self, facts: &ModelFacts) -> Result<Box<dyn Session>, BackendError> {
-        let (transport, model) = (self.transport()?, self.model(facts));
-        let unreachable = |failed| self.unreachable(failed);
+        let (address, model) = (&self.address, self.model(facts));
+        let lost = |reason: String, fix: &str| BackendError::Lost {
+            backend: NAME,
+            model: model.clone(),
+            reason: format!("the server at {address}: {reason}; {fix}"),
+        };
+        let port = match address.scheme {
+            Scheme::Http => {
+                "start the server, or correct the address: the port is that for HTTP, 8000 for Triton"
+            }
+            Scheme::Grpc => {
+                "start the server, or correct the address: the port is that for gRPC, 8001 for Triton"
+            }
+        };
+        let unreachable = |(Failed::Lost(reason) | Failed::Refused(reason))| lost(reason, port);
+        let transport = self.transport().map_err(|reason| lost(reason, port))?;
         if !transport.is_live().map_err(unreachable)? {
-            return Err(unreachable(Failed::Refused("it does not say that it is live".to_owned())));
+            return Err(lost("it does not report that it is live".to_owned(), port));
         }
         let description = transport.describe(&model).map_err(|failed| match failed {
-            lost @ Failed::Lost(_) => self.unreachable(lost),
-            Failed::Refused(text) => self.unavailable(
-                format!("the server at {} says nothing about a model `{model}`: {text}", self.address),
+            Failed::Lost(reason) => lost(reason, port),
+            Failed::Refused(text) => lost(
+                format!("it does not describe a model `{model}`: {text}"),
                 "load it there, or write its name there after the address of the device, as in `#NAME`",
             ),
         })?;
         if !transport.is_model_ready(&model).map_err(unreachable)? {
             let server =
                 if transport.is_ready().map_err(unreachable)? { "" } else { ", nor is the server itself" };
-            let reason =
-                format!("the model `{model}` of the server at {} is not ready{server}", self.address);
-            return Err(self.unavailable(reason, "wait until it is, or see the log of the server"));
+            let reason = format!("the model `{model}` is not ready{server}");
+            return Err(lost(reason, "wait until it is, or see the log of the server"));
         }
         let differences = description.differences(facts);
         if description.is_silent() {
-            tracing::warn!(model, server = %self.address, "the server does not say what the model reads and writes");
+            tracing::warn!(model, server = %address, "the server does not report the inputs and outputs of the model");
         } else if !differences.is_empty() {
             let reason = format!(
-                "the model `{model}` of the server at {} is another one: {}; serve this file there, or name the right \
-                 model after the address of the device, as in `#NAME`",
-                self.address,
+                "the model `{model}` of the server at {address} is another one: {}; serve this file there, or name the \
+                 right model after the address of the device, as in `#NAME`",
                 differences.join("; ")
             );
             return Err(BackendError::Load { backend: NAME, path: facts.path.display().to_string(), reason });
         }
         let name = format!("{model} at {}", self.address);
         let outputs = facts.outputs.iter().map(|port| port.name.clone()).collect();
-        Ok(Box::new(RemoteSession { transport, model, name, inputs: facts.inputs.clone(), outputs }))
+        let (inputs, times) = (facts.inputs.clone(), Arc::clone(&self.times));
+        Ok(Box::new(RemoteSession { transport, model, name, inputs, outputs, times }))
     }
 }
 
@@ -162,6 +173,7 @@ struct RemoteSession {
     name: String,
     inputs: Vec<Port>,
     outputs: Vec<String>,
+    times: Arc<Mutex<DeviceTimes>>,
 }
 
 impl RemoteSession {
@@ -189,7 +201,8 @@ impl Session for RemoteSession {
         if inputs.len() != self.inputs.len() {
             return Err(self.failed(format!("{} inputs given, it has {}", inputs.len(), self.inputs.len())));
         }
-        let inputs = self.inputs.iter().zip(inputs).map(|(port, tensor)| input(port, tensor)).collect();
+        let inputs: Vec<Input<'_>> =
+            self.inputs.iter().zip(inputs).map(|(port, tensor)| input(port, tensor)).collect();
         let wanted = outputs.iter().map(|at| {
             self.outputs
                 .get(*at)
@@ -197,10 +210,18 @@ impl Session for RemoteSession {
                 .ok_or_else(|| self.failed(format!("it has no output {at}")))
         });
         let wanted: Vec<&str> = wanted.collect::<Result<_, _>>()?;
+        let (sent, begun) = (inputs.iter().map(|input| input.bytes.len() as u64).sum(), Instant::now());
         let found = self.transport.infer(&self.model, inputs, &wanted).map_err(|failed| match failed {
             Failed::Lost(reason) => BackendError::Lost { backend: NAME, model: self.name.clone(), reason },
             Failed::Refused(reason) => self.failed(reason),
         })?;
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).add(&DeviceTimes {
+            network: begun.elapsed(),
+            round_trips: 1,
+            sent,
+            received: found.iter().map(|output| output.bytes.len() as u64).sum(),
+            ..DeviceTimes::default()
+        });
         let tensor = |name: &&str| {
             let output = found.iter().find(|output| output.name == **name);
             let Output { datatype, shape, bytes, .. } =

@@ -51,7 +51,15 @@ fn operator(id: &str, rate: f64, times: f64, stateful: bool) -> Operator {
 }
 
 fn hosting(operator: usize, worker: usize, location: usize) -> Hosting {
-    Hosting { operator, worker: Some(worker), location, mode: 0, share: 1.0, wait_seconds: None, device: None }
+    Hosting {
+        operator,
+        worker: Some(worker),
+        location,
+        mode: 0,
+        share: 1.0,
+        wait_seconds: None,
+        device: None,
+    }
 }
 
 fn problem(operators: Vec<Operator>, edges: Vec<Edge>, sources: Vec<Source>) -> Problem {
@@ -96,7 +104,8 @@ pub(crate) fn chain(rate: f64, distributions: &[Distribution]) -> Case {
     let operators = distributions.iter().enumerate();
     let operators =
         operators.map(|(index, of)| operator(&format!("stage-{index}"), rate, of.mean(), false)).collect();
-    let source = Source { id: "source".into(), rate, locations: vec![(0, 1.0)], at_one_time: 1, replies: false };
+    let source =
+        Source { id: "source".into(), rate, locations: vec![(0, 1.0)], at_one_time: 1, replies: false };
     let problem = problem(operators, edges, vec![source]);
     let places = (0..distributions.len()).map(|index| usize::from(index > 0));
     let solution = Solution {
@@ -125,7 +134,7 @@ pub(crate) fn pair(rates: [f64; 2], seconds: [f64; 3]) -> Case {
         rate,
         locations: vec![(0, 1.0)],
         at_one_time: 1,
-            replies: false,
+        replies: false,
     });
     let join_rate = rates[0].min(rates[1]);
     let operators = vec![

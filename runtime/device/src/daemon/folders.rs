@@ -71,7 +71,7 @@ mod tests {
         let models = of_models(cache.path());
         let of_gone = models.join(format!(".abc.{}", u32::MAX));
         let of_this = models.join(format!(".abc.{}", std::process::id()));
-        [&of_gone, &of_this].map(|path| fs::write(path, "x").unwrap());
+        [&of_gone, &of_this].iter().for_each(|path| fs::write(path, "x").unwrap());
         prepare(cache.path()).unwrap();
         assert!(used.exists() && !left.exists());
         assert!(!of_gone.exists() && of_this.exists());

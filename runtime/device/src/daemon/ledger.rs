@@ -392,4 +392,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

@@ -265,4 +265,4 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

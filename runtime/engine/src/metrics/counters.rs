@@ -117,15 +117,21 @@ impl StageMetrics {
         count(&self.computing, u64::try_from(elapsed).unwrap_or(0));
     }
 
-    /// A batch of `rows` records took `elapsed`, of which its device reports a part. Times overlap where the device computes several
-    /// parts of a batch at once; then nothing is left for the client.
-    pub(crate) fn computed_on_device(&self, elapsed: Nanoseconds, rows: u64, times: &DeviceTimes) {
+    /// A batch of `rows` records took `elapsed`, of which its device reports a part, in real time: `dilation` is the clock's. Times
+    /// overlap where the device computes several parts of a batch at once; then nothing is left for the client.
+    pub(crate) fn computed_on_device(
+        &self,
+        elapsed: Nanoseconds,
+        rows: u64,
+        times: &DeviceTimes,
+        dilation: f64,
+    ) {
         count(&self.device_lost, times.lost);
         // Without a round trip this process has computed it.
         if times.round_trips == 0 {
             return;
         }
-        let nanoseconds = |time: Duration| Nanoseconds::try_from(time.as_nanos()).unwrap_or(Nanoseconds::MAX);
+        let nanoseconds = |time: Duration| (time.as_nanos() as f64 / dilation) as Nanoseconds;
         let elsewhere = nanoseconds(times.network + times.queue + times.compute);
         self.device_client.record(elapsed.saturating_sub(elsewhere), rows);
         self.device_network.record(nanoseconds(times.network), rows);

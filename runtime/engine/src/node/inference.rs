@@ -237,7 +237,7 @@ impl InferenceNode {
                 }
                 metrics.computed(elapsed, rows);
                 if let Some(times) = &output.device {
-                    metrics.computed_on_device(elapsed, rows, times);
+                    metrics.computed_on_device(elapsed, rows, times, self.slot.clock.dilation());
                 }
                 metrics.batch_sizes.record(rows);
                 self.batching.served(elapsed);

@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(DeviceReport::of(&metrics), None);
         for (elapsed, rows, times) in [(20, 4, times(3, 2, 10)), (12, 2, times(4, 0, 7))] {
             metrics.computed(elapsed * MS, rows);
-            metrics.computed_on_device(elapsed * MS, rows, &times);
+            metrics.computed_on_device(elapsed * MS, rows, &times, 1.0);
         }
         let report = DeviceReport::of(&metrics).unwrap();
         let parts = [&report.client, &report.network, &report.queue, &report.compute];
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_batch_that_this_process_computed_instead_is_no_batch_of_the_device() {
         let metrics = StageMetrics::default();
-        metrics.computed_on_device(9 * MS, 4, &DeviceTimes { lost: 1, ..DeviceTimes::default() });
+        metrics.computed_on_device(9 * MS, 4, &DeviceTimes { lost: 1, ..DeviceTimes::default() }, 1.0);
         let report = DeviceReport::of(&metrics).unwrap();
         assert_eq!((report.batches, report.compute.count, report.sessions_lost), (0, 0, 1));
         assert_eq!((report.round_trips_per_batch, report.sent_bytes_per_record), (0.0, 0.0));
@@ -108,7 +108,16 @@ mod tests {
     #[test]
     fn nothing_is_left_for_the_client_where_the_parts_overlap() {
         let metrics = StageMetrics::default();
-        metrics.computed_on_device(9 * MS, 1, &times(4, 4, 4));
+        metrics.computed_on_device(9 * MS, 1, &times(4, 4, 4), 1.0);
         assert_eq!(DeviceReport::of(&metrics).unwrap().client.max_ms, 0.001);
+    }
+
+    #[test]
+    fn a_run_with_a_slower_clock_has_the_times_of_its_clock() {
+        let metrics = StageMetrics::default();
+        metrics.computed_on_device(10 * MS, 1, &times(4, 2, 10), 2.0);
+        let report = DeviceReport::of(&metrics).unwrap();
+        let parts = [&report.client, &report.network, &report.queue, &report.compute];
+        assert_eq!(parts.map(|part| part.max_ms), [2.0, 2.0, 1.0, 5.0]);
     }
 }

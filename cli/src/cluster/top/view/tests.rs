@@ -1,5 +1,7 @@
 use super::*;
-use tidemill_app::run_figures::{CostFigures, LinkFigures, RunState, SinkFigures, SourceFigures};
+use tidemill_app::run_figures::{
+    CostFigures, DeviceFigures, LinkFigures, RunState, SinkFigures, SourceFigures,
+};
 
 fn stage(name: &str, busy: f64, queue: f64) -> StageFigures {
     let times = |p50_ms: f64| Times { count: 9, p50_ms, p99_ms: p50_ms * 3.0 };
@@ -16,6 +18,7 @@ fn stage(name: &str, busy: f64, queue: f64) -> StageFigures {
         queue: times(queue),
         compute: times(12.34),
         transfer: times(123.4),
+        on_device: None,
         busy: Some(busy),
         waiting: 1234,
         drops: [("late".to_owned(), 3)].into(),
@@ -117,6 +120,41 @@ fn everything_fits_into_eighty_columns() {
         assert!(all.contains(part), "{part} is not in\n{all}");
     }
     assert!(!all.contains("images -> speech"), "it stays on its worker");
+}
+
+#[test]
+fn a_model_on_a_device_has_a_line_with_the_parts_of_its_time() {
+    let times = |p50_ms: f64| Times { count: 9, p50_ms, p99_ms: p50_ms * 3.0 };
+    let mut figures = figures();
+    figures.stages[1].on_device = Some(DeviceFigures {
+        device: "device:hub/gpu".to_owned(),
+        client: times(0.4),
+        network: times(21.3),
+        queue: times(1.5),
+        compute: times(12.0),
+        round_trips_per_batch: Some(1.5),
+        sent_bytes_per_second: 24_084_480.0,
+        received_bytes_per_second: 1_047_552.0,
+        sessions_lost: 2,
+    });
+    let seen = Seen::Run(Box::new(figures));
+    let line = |look: &mut Look, width: usize| {
+        let all = lines(Some(&seen), look, width, usize::MAX);
+        assert!(all.iter().all(|line| line.text.chars().count() <= width), "{width}");
+        let at = all.iter().position(|line| line.text.starts_with("on a device")).unwrap();
+        [all[at].text.clone(), all[at + 1].text.clone()]
+    };
+    let mut look = Look::new(SortColumn::Plan);
+    assert_eq!(
+        line(&mut look, 80),
+        [
+            "on a device         client network   queue compute trips   sent/s   back/s lost",
+            "speech device:hub… 0.40ms  21.3ms  1.50ms  12.0ms   1.5   23 MiB 1023 KiB    2",
+        ]
+    );
+    look.press(Key::Letter('p'));
+    let [_, wide] = line(&mut look, 120);
+    assert!(wide.starts_with("speech device:hub/gpu ") && wide.contains("63.9ms"), "{wide}");
 }
 
 #[test]
