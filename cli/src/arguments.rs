@@ -36,8 +36,9 @@ pub(crate) use requirements::RequirementsArguments;
 mod groups;
 
 pub(crate) use device::{
-    DeviceBackend, DeviceChoice, DeviceLimitsArguments, DeviceProcessArguments, DeviceProxyArguments,
-    DeviceVerb, DrainDeviceArguments, ListDevicesArguments, ServeDeviceArguments, WatchDevicesArguments,
+    AUTO as AUTO_BACKEND, DeviceChoice, DeviceLimitsArguments, DeviceProcessArguments, DeviceProxyArguments,
+    DeviceVerb, DrainDeviceArguments, EMULATED as EMULATED_BACKEND, ListDevicesArguments,
+    ServeDeviceArguments, WatchDevicesArguments,
 };
 pub(crate) use groups::{command, described_command};
 

@@ -9,7 +9,7 @@ use tidemill_inference::backend;
 
 /// Prints versions and features.
 pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
-    // Those of providers that are not here would be one line each on every machine.
+    // Providers that are not here would be one line each on every machine.
     let here: Vec<&str> = backend::usable(Path::new(".")).into_iter().map(|(name, _)| name).collect();
     let backends: Vec<(&str, Result<String, String>)> = backend::registered()
         .filter(|registered| here.contains(&registered.name))

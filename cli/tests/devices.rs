@@ -14,7 +14,7 @@ sinks:
   - {id: seen, kind: jsonl, input: features, options: {path: out/seen.jsonl}}
 ";
 
-fn plan(device: &str) -> String {
+pub(crate) fn plan(device: &str) -> String {
     format!(
         "version: 1
 workflow: {{name: seen}}
@@ -32,7 +32,7 @@ classes:
     )
 }
 
-fn place(pictures: u32) -> Place {
+pub(crate) fn place(pictures: u32) -> Place {
     let place = Place::empty("seen");
     place.write("workflow.yaml", WORKFLOW);
     std::fs::create_dir_all(place.path("pictures")).unwrap();
@@ -45,12 +45,12 @@ fn place(pictures: u32) -> Place {
     place
 }
 
-fn arguments<'a>(workflow: &'a str, plan: &'a str, report: &'a str) -> [&'a str; 7] {
+pub(crate) fn arguments<'a>(workflow: &'a str, plan: &'a str, report: &'a str) -> [&'a str; 7] {
     ["run", workflow, "--plan", plan, "--report-json", report, "--quiet"]
 }
 
 /// The rows of a run with the model on this device.
-fn run(place: &Place, device: &str) -> (String, serde_json::Value) {
+pub(crate) fn run(place: &Place, device: &str) -> (String, serde_json::Value) {
     place.write("plan.yaml", plan(device));
     let [workflow, plan, report] =
         ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));

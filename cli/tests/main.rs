@@ -36,6 +36,7 @@ mod controllers;
 mod dashboards;
 mod deploying;
 mod deployment;
+mod device_service;
 mod devices;
 mod doctor;
 mod elastic;

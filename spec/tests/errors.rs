@@ -82,7 +82,7 @@ fn workflow() {
         (
             &[("id: answer\n", "id: answer\n    device: GPU\n")],
             &["E0115"],
-            "write `none` or a kind of device",
+            "write `cpu`, `proxy` or a kind of device",
         ),
         (&[("input: pair", "input: {from: pair, when_cut: wait}")], &["E0215"], "write `buffer` or `stop`"),
         (
@@ -295,7 +295,7 @@ fn infrastructure() {
         (&[("share: 50%", "share: 0%")], &["E0318"], "above 0%"),
         (&[("share: 50%", "share: 150%")], &["E0106"], "100%"),
         (&[("kind: gpu-t4", "kind: gpu-t4, count: 0")], &["E0318"], "1 or more"),
-        (&[("kind: gpu-t4", "kind: none")], &["E0318"], "another name"),
+        (&[("kind: gpu-t4", "kind: proxy")], &["E0318"], "another name"),
         (&[("kind: gpu-t4", "kind: GPU")], &["E0115"], "`gpu`"),
         (&[("example:7400", "example")], &["E0318"], "`hub.local:7400`"),
         (&[("devices: [", "devices: [{kind: gpu-t4}, ")], &["E0318"], "`count`"),

@@ -5,7 +5,7 @@ use crate::preparation::Prepared;
 use std::fmt;
 use tidemill_engine::AssumedTimes;
 use tidemill_operators::api::Computation;
-use tidemill_spec::plan::SOURCE_DEVICE;
+use tidemill_spec::plan::{SOURCE_DEVICE, device_of};
 use tidemill_spec::profile::{BatchTime, How, Machine as Measured, Profile, Service};
 use tidemill_spec::units::{Percentile, TimeSpan};
 
@@ -144,6 +144,15 @@ pub(super) fn of(
         // No edge is cut in an emulated run, so stand-ins are not used.
         if !is_model || stage.stands_in_for.is_some() {
             continue;
+        }
+        if let Some(device) = stage.device.as_deref().and_then(device_of) {
+            let message = format!(
+                "stage `{}` runs its model on the device `{device}`: an emulated run slows calls on workers only",
+                stage.id
+            );
+            return Err(Failure::new(Kind::Configuration, message).with_help(
+                "`tidemill simulate` counts devices and the links to them; or plan with `device: cpu` at the operator",
+            ));
         }
         let chosen = prepared.models.iter().find(|model| model.stage == stage.id);
         let variant = chosen.map(|model| model.variant.as_str()).or(stage.variant.as_deref());

@@ -23,6 +23,8 @@ const MODEL: &[u8] = b"a model";
 /// A connection between a client and a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Way {
+    /// A Unix socket between processes that share memory.
+    Memory,
     /// A Unix socket.
     Socket,
     /// TCP over the loopback.
@@ -33,7 +35,8 @@ pub(super) enum Way {
 
 impl Way {
     /// Those between processes of one host, with their names.
-    pub(super) const ON_HOST: [(Self, &'static str); 2] = [(Self::Socket, "Unix socket"), (Self::Tcp, "TCP")];
+    pub(super) const ON_HOST: [(Self, &'static str); 3] =
+        [(Self::Memory, "shared memory"), (Self::Socket, "Unix socket"), (Self::Tcp, "TCP")];
 }
 
 /// A host with a device and one model. Its files of models stay while it lives.
@@ -80,10 +83,11 @@ impl Host {
             Ok(())
         };
         let (carrier, serving, relay, thread) = match way {
-            Way::Socket => {
+            Way::Memory | Way::Socket => {
                 let (ours, theirs) = UnixStream::pair()?;
-                let theirs = Carrier::of_socket(theirs)?;
-                (Carrier::of_socket(ours)?, None, None, spawn(move || device(theirs)))
+                let [ours, theirs] = [Carrier::of_socket(ours)?, Carrier::of_socket(theirs)?];
+                let ours = if way == Way::Memory { ours } else { ours.without_memory() };
+                (ours, None, None, spawn(move || device(theirs)))
             }
             Way::Tcp | Way::Link(_) => {
                 let (give, take) = sync_channel(1);

@@ -1,9 +1,11 @@
 //! Arguments of `tidemill device`, and of processes of devices.
 use super::{OutputForm, is_value, parse_time};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_engine::remote::Address;
+use tidemill_inference::backend::registered;
 use tidemill_spec::units::{Bytes, Percent};
 
 /// A device and its limits: share, and bytes of memory.
@@ -35,25 +37,22 @@ pub(crate) enum DeviceVerb {
     Drain(DrainDeviceArguments),
 }
 
-/// What computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DeviceBackend {
-    /// All back ends of this build that are usable here.
-    Auto,
-    /// rten, on processors.
-    Rten,
-    /// ONNX Runtime.
-    Ort,
-    /// No computation: outputs that follow from the inputs, times from a profile.
-    Emulated,
+/// All back ends of this build that are usable here.
+pub(crate) const AUTO: &str = "auto";
+/// No computation: outputs that follow from the inputs, times from a profile.
+pub(crate) const EMULATED: &str = "emulated";
+
+fn names_of_back_ends() -> impl Iterator<Item = &'static str> {
+    std::iter::once(AUTO).chain(registered().map(|backend| backend.name)).chain([EMULATED])
 }
 
 /// The back end of a device.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceProcessArguments {
-    /// What computes.
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub(crate) backend: DeviceBackend,
+    /// Back end that computes, `ort:cuda` for instance. `auto`: all that are usable here. `emulated`: none; outputs follow from
+    /// the inputs, times are those of a profile.
+    #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = PossibleValuesParser::new(names_of_back_ends()))]
+    pub(crate) backend: String,
     /// Times and memory of models on an emulated device, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
@@ -66,9 +65,8 @@ pub(crate) struct DeviceProcessArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill device serve --listen tcp://0.0.0.0:7440
-  tidemill device serve --listen unix:///run/user/1000/gpu.sock --backend ort
-  tidemill device serve --listen tcp://127.0.0.1:7440 --device gpu0 --kind t4 --memory 16GiB \\
-    --tenant vision=50%,8GiB --tenant speech=30%,4GiB
+  tidemill device serve --listen unix:///run/user/1000/gpu.sock --backend ort:cuda
+  tidemill device serve --listen tcp://127.0.0.1:7440 --device gpu0 --kind t4 --tenant vision=50%,8GiB --tenant speech=30%
   tidemill device serve --listen tcp://127.0.0.1:7440 --backend emulated --profile t4.json
 
 A plan uses it by `device: device:tcp://HOST:7440` at a stage. Each session computes in a process of its own. Shares hold while

@@ -1,5 +1,5 @@
 //! The process of a session of `tidemill device serve`.
-use crate::arguments::{DeviceBackend, DeviceProcessArguments};
+use crate::arguments::{AUTO_BACKEND, DeviceProcessArguments, EMULATED_BACKEND};
 use crate::exit::Exit;
 use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
@@ -20,13 +20,12 @@ pub(crate) fn process(arguments: &DeviceProcessArguments) -> anyhow::Result<Exit
 /// The back end or the profile cannot be used.
 fn opener(arguments: &DeviceProcessArguments) -> Result<Box<dyn Opener>, Failure> {
     let libraries = arguments.libraries.as_deref().unwrap_or(Path::new("."));
-    let names = match arguments.backend {
-        DeviceBackend::Emulated => {
+    let names = match arguments.backend.as_str() {
+        EMULATED_BACKEND => {
             return Ok(Box::new(Emulated::new(profile(arguments.profile.as_deref())?)));
         }
-        DeviceBackend::Auto => vec![],
-        DeviceBackend::Rten => vec!["rten".to_owned()],
-        DeviceBackend::Ort => vec!["ort".to_owned()],
+        AUTO_BACKEND => vec![],
+        name => vec![name.to_owned()],
     };
     let backends = Backends::open(&names, libraries).map_err(|error| {
         Failure::new(Kind::Unavailable, error.to_string()).with_help(

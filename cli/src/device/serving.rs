@@ -1,5 +1,5 @@
 //! `tidemill device serve`.
-use crate::arguments::{DeviceBackend, ServeDeviceArguments};
+use crate::arguments::ServeDeviceArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::terminal::Terminal;
@@ -85,14 +85,8 @@ fn command(arguments: &ServeDeviceArguments) -> Result<Vec<String>, Failure> {
         Failure::new(Kind::Unavailable, format!("cannot find the path of this program: {error}"))
     })?;
     let process = &arguments.process;
-    let backend = match process.backend {
-        DeviceBackend::Emulated => "emulated",
-        DeviceBackend::Auto => "auto",
-        DeviceBackend::Rten => "rten",
-        DeviceBackend::Ort => "ort",
-    };
     let mut command = vec![own.display().to_string(), "device-process".to_owned()];
-    command.extend(["--backend".to_owned(), backend.to_owned()]);
+    command.extend(["--backend".to_owned(), process.backend.clone()]);
     for (option, path) in [("--profile", &process.profile), ("--libraries", &process.libraries)] {
         command.extend(path.iter().flat_map(|path| [option.to_owned(), path.display().to_string()]));
     }

@@ -105,7 +105,7 @@ struct Answer<'a> {
     path: &'a Path,
     /// Its name, its version, and the reason for its choice.
     backend: (&'a str, &'a str, &'a str),
-    /// What computes the model's operators, where its backend has several processors.
+    /// Providers that compute the model's operators, where its backend has several.
     placement: &'a [Placed],
     records: &'a [Record],
     outcomes: &'a [Outcome],

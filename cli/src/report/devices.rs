@@ -101,10 +101,8 @@ impl OnDevice<'_> {
 
 /// Median, 95th percentile and mean.
 fn times(summary: &LatencySummary) -> [String; 3] {
-    match summary.count {
-        0 => Default::default(),
-        _ => [summary.p50_ms, summary.p95_ms, summary.mean_ms].map(milliseconds),
-    }
+    let shown = |value| if summary.count > 0 { milliseconds(value) } else { "-".to_owned() };
+    [summary.p50_ms, summary.p95_ms, summary.mean_ms].map(shown)
 }
 
 /// Writes a table of the times, and a line of the rest for each stage; nothing without devices.
@@ -136,7 +134,16 @@ pub(super) fn write(stages: &[StageReport], plan: &Plan, out: &mut dyn Write) ->
 
 /// Bars of the parts, and the figures.
 pub(super) fn section(stages: &[StageReport], plan: &Plan, part: &mut Markup) {
-    let shown: Vec<OnDevice<'_>> = all(stages, plan).collect();
+    let shown: Vec<OnDevice<'_>> = all(stages, plan).filter(|stage| stage.split.batches > 0).collect();
+    if !shown.is_empty() {
+        figures(&shown, part);
+    }
+    for stage in all(stages, plan) {
+        part.leaf("p", &[], &format!("{}.", stage.traffic()));
+    }
+}
+
+fn figures(shown: &[OnDevice<'_>], part: &mut Markup) {
     let total = |stage: &OnDevice<'_>| stage.parts().iter().map(|(_, part, _)| part.mean_ms).sum::<f64>();
     let longest = shown.iter().map(total).fold(0.0, f64::max);
     part.leaf(
@@ -155,7 +162,7 @@ pub(super) fn section(stages: &[StageReport], plan: &Plan, part: &mut Markup) {
         }
     });
     part.element("div", &[("class", &"split")], |split| {
-        for stage in &shown {
+        for stage in shown {
             split.element("div", &[("class", &"row")], |row| {
                 row.leaf("div", &[("class", &"id")], stage.stage);
                 row.element("div", &[("class", &"bar")], |bar| {
@@ -182,23 +189,20 @@ pub(super) fn section(stages: &[StageReport], plan: &Plan, part: &mut Markup) {
     let has_predictions = shown.iter().any(|stage| stage.predicted.is_some());
     let columns = if has_predictions { &columns[..] } else { &columns[..5] };
     table(part, columns, |body| {
-        for stage in &shown {
+        for stage in shown {
             for (name, summary, predicted) in stage.parts() {
                 let mut texts = times(summary).to_vec();
-                texts.extend(has_predictions.then(|| predicted.unwrap_or_default()));
+                texts.extend(has_predictions.then(|| predicted.unwrap_or_else(|| "-".to_owned())));
                 body.element("tr", &[], |row| {
                     row.leaf("td", ID, stage.stage);
                     row.leaf("td", &[], name);
                     for text in &texts {
-                        row.leaf("td", NUMBER, if text.is_empty() { "–" } else { text });
+                        row.leaf("td", NUMBER, text);
                     }
                 });
             }
         }
     });
-    for stage in &shown {
-        part.leaf("p", &[], &format!("{}.", stage.traffic()));
-    }
 }
 
 const ID: &[Attribute<'static>] = &[("class", &"id")];
@@ -263,7 +267,10 @@ mod tests {
     fn plan(run: Option<RemoteRun>) -> Plan {
         let mut detect = Stage::new("detect", "detect", "edge");
         detect.remote_run = run;
-        Plan { stages: vec![Stage::new("images", "images", "edge"), detect], ..Plan::new(PlanWorkflow { name: "seen".to_owned(), digest: None }) }
+        Plan {
+            stages: vec![Stage::new("images", "images", "edge"), detect],
+            ..Plan::new(PlanWorkflow { name: "seen".to_owned(), digest: None })
+        }
     }
 
     fn expected() -> RemoteRun {
@@ -328,6 +335,15 @@ detect: compute              12.0 ms  24.0 ms  15.0 ms          11.5 ms
     }
 
     #[test]
+    fn a_server_that_reports_no_times_has_none() {
+        let mut stages = stages();
+        let split = stages[1].on_device.as_mut().expect("set above");
+        (split.queue, split.compute) = Default::default();
+        let text = written(&stages, &plan(None));
+        assert!(text.contains("detect: queue                      -        -        -\n"), "{text}");
+    }
+
+    #[test]
     fn the_page_has_the_same_figures() {
         let page = |run| {
             let mut part = Markup::new();
@@ -342,7 +358,7 @@ detect: compute              12.0 ms  24.0 ms  15.0 ms          11.5 ms
             "at most 4.00 ms",
             "588 KiB there",
             "1 session lost",
-            "width:60.53%",
+            "width:60.51%",
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }

@@ -53,7 +53,7 @@ pub struct Choice {
     pub reason: Reason,
     /// Allowed backends that could not be used, with the reason.
     pub left_out: Vec<(String, String)>,
-    /// What computes the model's operators, where its backend has several processors.
+    /// Providers that compute the model's operators, where its backend has several.
     pub placement: Vec<Placed>,
 }
 
@@ -143,7 +143,7 @@ pub fn load_with_memory(
         let loaded = Model::load(blueprint.clone(), backend::backend(asked, directory)?.as_ref())?;
         let (backend, placement) = (asked.to_owned(), loaded.placement());
         let choice = Choice { model, backend, reason: Reason::Asked, left_out: Vec::new(), placement };
-        // What the named provider left to others is told, whoever named it.
+        // The log has the operators that a named provider left to others.
         let choice = if choice.placement.is_empty() { choice } else { report(choice) };
         return Ok((loaded, choice));
     }

@@ -1,6 +1,7 @@
 //! The back ends of this program as a device, for a proxy.
+use crate::held::Held;
 use crate::rows;
-use crate::tensors::{to_tensor, to_value};
+use crate::tensors::{placed_to_tensor, to_tensor, to_value};
 use arrow_schema::SchemaRef;
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,11 +10,13 @@ use std::time::{Duration, Instant};
 use tidemill_device::device::{
     Device, DeviceError, Limits, Loadable, ModelId, Opener, Run, Snapshot, TensorId,
 };
+use tidemill_device::memory::Placed;
 use tidemill_device::value::{Element, Value};
 use tidemill_inference::MlKind;
 use tidemill_inference::backend::{self, Backend, BackendError, Session};
 use tidemill_inference::tensor::{Tensor, TensorData};
 use tidemill_operators::api::Inference;
+use tidemill_spec::backend::runtime;
 
 /// The processors of a machine as a device, with the back ends that the machine has.
 ///
@@ -94,12 +97,39 @@ enum Model {
 }
 
 impl Model {
-    fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, String> {
+    /// Runs on tensors of the client. Where the back end keeps values, inputs and outputs stay with it, and the next model reads
+    /// them without a copy.
+    fn run(&mut self, inputs: &mut [Held], outputs: &[usize]) -> Result<Vec<Held>, String> {
+        if let Self::Tensors(session) = self
+            && session.keeps_values()
+        {
+            let near = inputs.iter_mut().map(|input| input.near(session.as_mut()));
+            let near = near.collect::<Result<Vec<_>, _>>().map_err(reason)?;
+            let results = session.run_resident(&near, outputs).map_err(reason)?;
+            return Ok(results.into_iter().map(Held::Near).collect());
+        }
+        let mut tensors = Vec::with_capacity(inputs.len());
+        let mut fault = None;
+        for input in &mut *inputs {
+            match input.taken() {
+                Ok(tensor) => tensors.push(tensor),
+                Err(error) => {
+                    fault = Some(reason(error));
+                    break;
+                }
+            }
+        }
+        let results = fault.map_or_else(|| self.run_tensors(&tensors, outputs), Err);
+        // Back ends read tensors beside each other: they were taken out and are put back, not copied.
+        for (input, tensor) in inputs.iter_mut().zip(tensors) {
+            *input = Held::Host(tensor);
+        }
+        Ok(results?.into_iter().map(Held::Host).collect())
+    }
+
+    fn run_tensors(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, String> {
         match self {
-            Self::Tensors(session) => session.run(inputs, outputs).map_err(|error| match error {
-                BackendError::Run { reason, .. } => reason,
-                other => other.to_string(),
-            }),
+            Self::Tensors(session) => session.run(inputs, outputs).map_err(reason),
             Self::Rows(model, schema) => {
                 let [rows] = inputs else { return Err("rows are one tensor".to_owned()) };
                 let TensorData::Uint8(rows) = rows.data() else { return Err("rows are bytes".to_owned()) };
@@ -113,32 +143,41 @@ impl Model {
     }
 }
 
+/// The reason in an error of a run.
+fn reason(error: BackendError) -> String {
+    match error {
+        BackendError::Run { reason, .. } => reason,
+        other => other.to_string(),
+    }
+}
+
 struct Processors {
     backends: Vec<Arc<dyn Backend>>,
     /// Manifests and files of models whose rows are prepared here.
     models: MlKind,
     loaded: HashMap<ModelId, Loaded>,
-    tensors: HashMap<TensorId, Tensor>,
+    tensors: HashMap<TensorId, Held>,
     /// Bytes of tensors.
     held: u64,
 }
 
-fn bytes(tensor: &Tensor) -> u64 {
-    crate::tensors::bytes_of(tensor).1.len() as u64
-}
-
 impl Processors {
-    fn keep(&mut self, id: TensorId, tensor: Tensor) {
-        self.held += bytes(&tensor);
-        if let Some(before) = self.tensors.insert(id, tensor) {
-            self.held -= bytes(&before);
+    fn keep(&mut self, id: TensorId, held: Held) {
+        self.held += held.bytes();
+        if let Some(before) = self.tensors.insert(id, held) {
+            self.held = self.held.saturating_sub(before.bytes());
         }
     }
 
     fn backend(&self, name: &str) -> Result<&Arc<dyn Backend>, String> {
         let wanted = match name {
             "auto" => self.backends.first(),
-            name => self.backends.iter().find(|backend| backend.name() == name),
+            // A client that names `ort` computes by the provider of the device, if that is all it has.
+            name => {
+                let mut of_runtime = self.backends.iter().filter(|backend| runtime(backend.name()) == name);
+                let same = self.backends.iter().find(|backend| backend.name() == name);
+                same.or_else(|| of_runtime.next())
+            }
         };
         wanted.ok_or_else(|| {
             let known: Vec<&str> = self.backends.iter().map(|backend| backend.name()).collect();
@@ -156,7 +195,13 @@ impl Device for Processors {
 
     fn upload(&mut self, tensor: TensorId, value: Value) -> Result<(), DeviceError> {
         let made = to_tensor(&value).map_err(|error| DeviceError::Value(error.to_string()))?;
-        self.keep(tensor, made);
+        self.keep(tensor, Held::Host(made));
+        Ok(())
+    }
+
+    fn upload_placed(&mut self, tensor: TensorId, placed: &Placed) -> Result<(), DeviceError> {
+        let made = placed_to_tensor(placed).map_err(|error| DeviceError::Value(error.to_string()))?;
+        self.keep(tensor, Held::Host(made));
         Ok(())
     }
 
@@ -206,11 +251,10 @@ impl Device for Processors {
             let (inputs, outputs) = (loaded.inputs, loaded.outputs);
             return Err(failed(format!("it has {inputs} inputs and {outputs} outputs")));
         }
-        // Back ends read tensors beside each other: they are taken out and put back, not copied.
         let mut inputs = Vec::with_capacity(run.inputs.len());
         for (at, id) in run.inputs.iter().enumerate() {
             let taken = match run.inputs[..at].iter().position(|other| other == id) {
-                Some(same) => Some(Tensor::clone(&inputs[same])),
+                Some(same) => Some(Held::clone(&inputs[same])),
                 None => self.tensors.remove(id),
             };
             match taken {
@@ -222,18 +266,19 @@ impl Device for Processors {
             }
         }
         let began = now();
-        let result = loaded.model.run(&inputs, &positions).map_err(failed);
+        let result = loaded.model.run(&mut inputs, &positions).map_err(failed);
         let computed = began.elapsed();
         self.tensors.extend(run.inputs.iter().copied().zip(inputs));
-        for ((_, id), tensor) in run.outputs.iter().zip(result?) {
-            self.keep(*id, tensor);
+        for ((_, id), held) in run.outputs.iter().zip(result?) {
+            self.keep(*id, held);
         }
         Ok(computed)
     }
 
     fn read(&mut self, tensor: TensorId) -> Result<Value, DeviceError> {
         let found = self.tensors.get(&tensor).ok_or(DeviceError::NoTensor(tensor.0))?;
-        to_value(found).map_err(|error| DeviceError::Value(error.to_string()))
+        let value = found.read(to_value).map_err(|error| DeviceError::Value(error.to_string()))?;
+        value.map_err(|error| DeviceError::Value(error.to_string()))
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {
@@ -242,7 +287,7 @@ impl Device for Processors {
 
     fn free(&mut self, tensor: TensorId) {
         if let Some(freed) = self.tensors.remove(&tensor) {
-            self.held -= bytes(&freed);
+            self.held = self.held.saturating_sub(freed.bytes());
         }
     }
 
@@ -261,4 +306,105 @@ impl Device for Processors {
 )]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use tidemill_device::device::{Artifact, ModelFile};
+    use tidemill_inference::inspect;
+
+    fn folder() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata")
+    }
+
+    fn loadable(file: &str, backend: &str) -> Loadable {
+        let path = folder().join(file);
+        let facts = inspect(&path).unwrap();
+        let names = |ports: &[tidemill_inference::facts::Port]| {
+            ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>()
+        };
+        let model = ModelFile { name: file.to_owned(), hash: facts.sha256.clone(), bytes: facts.file_bytes };
+        let artifact = Artifact {
+            name: file.to_owned(),
+            backend: backend.to_owned(),
+            files: vec![model],
+            inputs: names(&facts.inputs),
+            outputs: names(&facts.outputs),
+            options: serde_json::Value::Null,
+        };
+        Loadable { artifact, path }
+    }
+
+    fn run(model: u64, input: u64, output: u64) -> Run {
+        Run { model: ModelId(model), inputs: vec![TensorId(input)], outputs: vec![(0, TensorId(output))] }
+    }
+
+    #[test]
+    fn a_chain_of_models_on_a_device_gives_what_their_sessions_give() {
+        let usable = backend::usable(&folder());
+        let here: Vec<String> =
+            usable.into_iter().filter_map(|(name, is_usable)| is_usable.then(|| name.to_owned())).collect();
+        let values = TensorData::Float32(vec![0.1, -2.0, 3.3, 0.7]);
+        let input = Tensor::new(vec![1, 4], values).unwrap();
+        for first in &here {
+            for second in &here {
+                let session = |file: &str, name: &str| {
+                    backend::backend(name, &folder())
+                        .unwrap()
+                        .load(&inspect(&folder().join(file)).unwrap())
+                        .unwrap()
+                };
+                let between =
+                    session("fixed_batch.onnx", first).run(std::slice::from_ref(&input), &[0]).unwrap();
+                let expected = session("linear.onnx", second).run(&between, &[0]).unwrap();
+
+                let backends = Backends::open(&[first.clone(), second.clone()], &folder()).unwrap();
+                let mut device = Opener::open(&backends, &Limits::default()).unwrap();
+                device.load(ModelId(1), &loadable("fixed_batch.onnx", first)).unwrap();
+                device.load(ModelId(2), &loadable("linear.onnx", second)).unwrap();
+                let models = device.memory();
+                device.upload(TensorId(1), to_value(&input).unwrap()).unwrap();
+                for _ in 0..2 {
+                    device.run(&run(1, 1, 2)).unwrap();
+                    device.run(&run(2, 2, 3)).unwrap();
+                }
+                assert_eq!(device.memory(), models + 16 + 16 + 12, "two of 4 floats, one of 3");
+                let mut read = |id| to_tensor(&device.read(TensorId(id)).unwrap()).unwrap();
+                assert_eq!(
+                    (read(1), read(2), read(3)),
+                    (input.clone(), between[0].clone(), expected[0].clone())
+                );
+                assert_eq!(device.run(&run(2, 9, 3)).unwrap_err(), DeviceError::NoTensor(9));
+                [1, 2, 3].into_iter().for_each(|id| device.free(TensorId(id)));
+                assert_eq!(device.memory(), models);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_provider_is_any_of_that_runtime() {
+        let Ok(all) = Backends::open(&["ort".to_owned(), "rten".to_owned()], &folder()) else { return };
+        let processors = |all: Vec<Arc<dyn Backend>>| Processors {
+            backends: all,
+            models: MlKind::default(),
+            loaded: HashMap::new(),
+            tensors: HashMap::new(),
+            held: 0,
+        };
+        let device = processors(all.all);
+        let name = |wanted: &str| device.backend(wanted).map(|backend| backend.name());
+        assert_eq!((name("ort"), name("rten"), name("auto")), (Ok("ort"), Ok("rten"), Ok("ort")));
+        assert_eq!(
+            name("ort:cuda"),
+            Err("this device has no back end ort:cuda; it has ort, rten".to_owned())
+        );
+        for (provider, is_usable) in backend::usable(&folder()) {
+            if is_usable && provider.contains(':') {
+                let device = processors(vec![backend::backend(provider, &folder()).unwrap()]);
+                assert_eq!(device.backend("ort").map(|backend| backend.name()), Ok(provider));
+            }
+        }
+    }
 }

@@ -165,7 +165,7 @@ impl RemoteModel {
                     continue;
                 }
             };
-            times.received += answer.payload.len() as u64;
+            times.received += answer.bytes() as u64;
             // All were posted together: the time on the way of the first one is that of all.
             times.compute += answer.times.computed;
             if at == 0 {

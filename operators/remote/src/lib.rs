@@ -10,6 +10,7 @@
 pub mod backends;
 pub mod client;
 pub mod executor;
+mod held;
 pub mod open_inference;
 pub mod own_proxy;
 pub mod reach;

@@ -5,13 +5,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
 use tidemill_device::carrier::Carrier;
+use tidemill_device::dial;
 use tidemill_device::session::{CallError, Session};
-use tidemill_link::remote::{Address, Greeting, Purpose, Security, dial};
-
-/// How long a device may take to accept a connection.
-const DIALLING: Duration = Duration::from_secs(5);
+use tidemill_link::remote::{Address, Security};
 
 /// A device as plans name it.
 ///
@@ -139,16 +136,13 @@ impl Place {
         match self {
             Self::Own { backend } => own(backend.as_deref(), libraries, tenant, client),
             Self::At(address) => {
-                let unreachable =
-                    |reason: String| ReachError::Unreachable { place: address.to_string(), reason };
-                let greeting = Greeting {
-                    run: 0,
-                    plan_version: 0,
-                    purpose: Purpose::Device { client: client.to_owned() },
-                };
-                let connection = dial(address, &Security::none(), &greeting, DIALLING);
-                let connection = connection.map_err(|error| unreachable(error.to_string()))?;
-                let carrier = Carrier::of_stream(connection.into_bytes());
+                let carrier = dial::connect(address, &Security::none(), client).map_err(|error| {
+                    let place = address.to_string();
+                    match error {
+                        CallError::Lost { reason, .. } => ReachError::Unreachable { place, reason },
+                        other => ReachError::Unreachable { place, reason: other.to_string() },
+                    }
+                })?;
                 Ok(Reached { session: Session::open(carrier, tenant, client)?, own: None })
             }
         }

@@ -2,6 +2,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use std::borrow::Cow;
+use tidemill_device::memory::Placed;
 use tidemill_device::value::{Element, Value, ValueError};
 use tidemill_inference::tensor::{ShapeError, Tensor, TensorData};
 
@@ -14,6 +15,9 @@ pub enum TensorError {
     /// Its shape does not fit.
     #[error(transparent)]
     Shape(#[from] ShapeError),
+    /// It is no value.
+    #[error(transparent)]
+    Value(#[from] ValueError),
     /// A text is none.
     #[error("a text is cut off or not UTF-8")]
     Text,
@@ -53,10 +57,40 @@ pub fn to_value(tensor: &Tensor) -> Result<Value, ValueError> {
     Value::new(element, tensor.shape().to_vec(), bytes.into_owned())
 }
 
-fn numbers<T: bytemuck::Pod>(bytes: &[u8]) -> Vec<T> {
-    let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
-    bytemuck::cast_slice_mut(&mut numbers).copy_from_slice(bytes);
+/// Numbers of these many bytes, as `fill` sets them.
+fn numbers<T: bytemuck::Pod>(bytes: usize, fill: impl FnOnce(&mut [u8])) -> Vec<T> {
+    let mut numbers = vec![T::zeroed(); bytes / size_of::<T>()];
+    fill(bytemuck::cast_slice_mut(&mut numbers));
     numbers
+}
+
+/// The numbers of a tensor of this type; none: its elements are no numbers of back ends as they lie in memory.
+fn data(element: Element, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Option<TensorData> {
+    Some(match element {
+        Element::Float32 => TensorData::Float32(numbers(bytes, fill)),
+        Element::Float16 => {
+            let mut halves = vec![f16::ZERO; bytes / 2];
+            fill(bytemuck::cast_slice_mut(halves.reinterpret_cast_mut()));
+            TensorData::Float16(halves)
+        }
+        Element::Float64 => TensorData::Float64(numbers(bytes, fill)),
+        Element::Int64 => TensorData::Int64(numbers(bytes, fill)),
+        Element::Int32 => TensorData::Int32(numbers(bytes, fill)),
+        Element::Int8 => TensorData::Int8(numbers(bytes, fill)),
+        Element::Uint8 => TensorData::Uint8(numbers(bytes, fill)),
+        Element::Bool | Element::Text => return None,
+    })
+}
+
+/// Copies a value out of shared memory, once.
+///
+/// # Errors
+/// [`TensorError`].
+pub fn placed_to_tensor(placed: &Placed) -> Result<Tensor, TensorError> {
+    match data(placed.element(), placed.bytes(), |into| placed.copy_to(into)) {
+        Some(data) => Ok(Tensor::new(placed.shape().to_vec(), data)?),
+        None => to_tensor(&placed.to_value()?),
+    }
 }
 
 /// Converts a value to a tensor.
@@ -65,20 +99,12 @@ fn numbers<T: bytemuck::Pod>(bytes: &[u8]) -> Vec<T> {
 /// [`TensorError`].
 pub fn to_tensor(value: &Value) -> Result<Tensor, TensorError> {
     let bytes = &value.bytes()[..];
-    let data = match value.element() {
-        Element::Float32 => TensorData::Float32(numbers(bytes)),
-        Element::Float16 => {
-            let mut halves = vec![f16::ZERO; bytes.len() / 2];
-            bytemuck::cast_slice_mut(halves.reinterpret_cast_mut()).copy_from_slice(bytes);
-            TensorData::Float16(halves)
+    let data = match data(value.element(), bytes.len(), |into| into.copy_from_slice(bytes)) {
+        Some(data) => data,
+        None if value.element() == Element::Bool => {
+            TensorData::Bool(bytes.iter().map(|byte| *byte != 0).collect())
         }
-        Element::Float64 => TensorData::Float64(numbers(bytes)),
-        Element::Int64 => TensorData::Int64(numbers(bytes)),
-        Element::Int32 => TensorData::Int32(numbers(bytes)),
-        Element::Int8 => TensorData::Int8(numbers(bytes)),
-        Element::Uint8 => TensorData::Uint8(bytes.to_vec()),
-        Element::Bool => TensorData::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
-        Element::Text => TensorData::Text(texts(bytes)?),
+        None => TensorData::Text(texts(bytes)?),
     };
     Ok(Tensor::new(value.shape().to_vec(), data)?)
 }

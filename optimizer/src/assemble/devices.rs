@@ -94,6 +94,8 @@ pub(super) fn add(
             }
         }
     }
+    // Models of one operator often have equal gaps.
+    told.retain(|note| !notes.contains(note));
     notes.extend(told);
 }
 
@@ -141,7 +143,7 @@ fn stage(reader: &Reader<'_>, class: usize, batch: u32, told: &mut BTreeSet<Stri
         let assumed = least(false)?;
         told.insert(format!(
             "{} has no `model_part` on {worker_type}: a stage whose model runs on a device is taken to keep a fifth of its time",
-            reader.name()
+            reader.operator.id
         ));
         Some(assumed)
     })?;

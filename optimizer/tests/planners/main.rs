@@ -1,6 +1,7 @@
 //! All planners against each other and against known results.
 mod agreement;
 mod detectors;
+mod device_examples;
 mod devices;
 mod every_wait;
 mod golden;

@@ -5,11 +5,11 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..2 | `0x7d11` |
-//! | 2 | [`Op`] of a call; 128 for a reply, 129 for a receipt, 130 for a goodbye |
-//! | 3 | 0, or 1 in a reply to a call that failed |
+//! | 2 | [`Op`] of a call; 128 for a reply, 129 for a receipt, 130 for a goodbye, 131 for memory, whose descriptor comes with it |
+//! | 3 | flags: 1 in a reply to a call that failed, 2 where the rest of the payload is in shared memory |
 //! | 4..8 | bytes of the payload |
 //! | 8..16 | sequence number of the call |
-//! | 16..48 | four numbers, by kind |
+//! | 16..48 | three numbers, by kind; then the number of payloads that the sender has copied out of shared memory |
 use crate::device::DeviceError;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,10 @@ pub(crate) const REPLY: u8 = 128;
 pub(crate) const RECEIPT: u8 = 129;
 /// Kind of the last message: the device ends the session, and its payload says why.
 pub(crate) const GOODBYE: u8 = 130;
+/// Kind of the message that shares a region of memory.
+pub(crate) const MEMORY: u8 = 131;
+const FAILED: u8 = 1;
+const PLACED: u8 = 2;
 
 /// When a call returns to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -120,10 +124,12 @@ impl Op {
 }
 
 /// First bytes of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: u8,
     pub(crate) failed: bool,
+    /// The payload begins with a [descriptor](tidemill_shm::descriptor) of its rest.
+    pub(crate) placed: bool,
     pub(crate) payload: u32,
     pub(crate) sequence: u64,
     pub(crate) numbers: [u64; 4],
@@ -134,7 +140,7 @@ impl Head {
         let mut bytes = [0; HEAD];
         bytes[..2].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[2] = self.kind;
-        bytes[3] = u8::from(self.failed);
+        bytes[3] = u8::from(self.failed) * FAILED | u8::from(self.placed) * PLACED;
         bytes[4..8].copy_from_slice(&self.payload.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         for (place, number) in bytes[16..].chunks_exact_mut(8).zip(self.numbers) {
@@ -158,7 +164,8 @@ impl Head {
         }
         Ok(Self {
             kind: bytes[2],
-            failed: bytes[3] != 0,
+            failed: bytes[3] & FAILED != 0,
+            placed: bytes[3] & PLACED != 0,
             payload,
             sequence: number(8),
             numbers: [number(16), number(24), number(32), number(40)],
@@ -196,9 +203,18 @@ mod tests {
 
     #[test]
     fn heads_survive_their_bytes() {
-        let head =
-            Head { kind: REPLY, failed: true, payload: 7, sequence: u64::MAX, numbers: [1, 2, 3, 1 << 60] };
-        assert_eq!(Head::from_bytes(&head.to_bytes()), Ok(head));
+        let head = Head {
+            kind: REPLY,
+            failed: true,
+            placed: false,
+            payload: 7,
+            sequence: u64::MAX,
+            numbers: [1, 2, 3, 1 << 60],
+        };
+        let placed = Head { failed: false, placed: true, ..head };
+        for head in [head, placed] {
+            assert_eq!(Head::from_bytes(&head.to_bytes()), Ok(head));
+        }
         let mut wrong = head.to_bytes();
         wrong[0] = 0;
         assert!(Head::from_bytes(&wrong).is_err());

@@ -1,23 +1,44 @@
 //! Connections that carry the calls of a session.
-use crate::call::{HEAD, Head};
+use crate::call::{HEAD, Head, MEMORY};
+use crate::memory::{Borrowed, Lent, Place};
 use bytes::{Bytes, BytesMut};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::socket_domain;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_link::remote::ByteStream;
 use tidemill_link::transport::Line;
+use tidemill_shm::descriptor::BYTES;
 
 /// Writes whole parts, in order; blocks.
 pub(crate) trait Outgoing: Send {
     fn send(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()>;
+
+    /// Writes one part, and passes the descriptor of a file with it.
+    fn send_file(&mut self, part: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
+        let _ = (part, file);
+        Err(ErrorKind::Unsupported.into())
+    }
 }
 
 /// Reads some bytes; blocks. 0: the other side has ended.
 pub(crate) trait Arriving: Send {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Takes the first descriptor of a file that came with the bytes that were read.
+    fn file(&mut self) -> Option<OwnedFd> {
+        None
+    }
 }
 
 /// Ends the connection, from any thread.
@@ -28,6 +49,8 @@ pub struct Carrier {
     pub(crate) outgoing: Box<dyn Outgoing>,
     pub(crate) arriving: Box<dyn Arriving>,
     pub(crate) hang_up: HangUp,
+    /// Whether memory is offered to the other side.
+    pub(crate) shares: bool,
 }
 
 impl std::fmt::Debug for Carrier {
@@ -37,7 +60,7 @@ impl std::fmt::Debug for Carrier {
 }
 
 impl Carrier {
-    /// Of a socket to a process of this host.
+    /// Of a socket to a process of this host. The two share memory, if the other side wants it too.
     ///
     /// # Errors
     /// If the system has no descriptor left.
@@ -47,10 +70,19 @@ impl Carrier {
             // It may have ended already.
             let _ = ends.shutdown(Shutdown::Both);
         });
-        Ok(Self { outgoing: Box::new(outgoing), arriving: Box::new(socket), hang_up })
+        // One of another host carries no descriptors.
+        let shares = socket_domain(&socket) == Ok(AddressFamily::UNIX);
+        let arriving = Box::new(Socket { socket, files: VecDeque::new() });
+        Ok(Self { outgoing: Box::new(outgoing), arriving, hang_up, shares })
     }
 
-    /// Of a connected socket of any kind, whose reads block.
+    /// The same without shared memory: all tensors go over the connection.
+    #[must_use]
+    pub fn without_memory(self) -> Self {
+        Self { shares: false, ..self }
+    }
+
+    /// As [`Self::of_socket`], of a connected socket of any kind, whose reads block.
     ///
     /// # Errors
     /// If the system has no descriptor left.
@@ -66,7 +98,12 @@ impl Carrier {
         let stream = Arc::new(Mutex::new(stream));
         let other = Half { stream: Arc::clone(&stream), line: Arc::clone(&line), plain };
         let hang_up = Box::new(move || ends.hang_up());
-        Self { outgoing: Box::new(Half { stream, line, plain }), arriving: Box::new(other), hang_up }
+        Self {
+            outgoing: Box::new(Half { stream, line, plain }),
+            arriving: Box::new(other),
+            hang_up,
+            shares: false,
+        }
     }
 }
 
@@ -83,18 +120,54 @@ impl Outgoing for UnixStream {
         }
         Ok(())
     }
+
+    fn send_file(&mut self, part: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
+        let (files, mut space) = ([file], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&files)) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let sent =
+            retry_on_intr(|| sendmsg(&*self, &[IoSlice::new(part)], &mut ancillary, SendFlags::NOSIGNAL))?;
+        // The descriptor goes with the first byte.
+        self.send(&mut [IoSlice::new(&part[sent..])])
+    }
 }
 
-impl Arriving for UnixStream {
+/// Descriptors that one read takes; the system closes what is more.
+const FILES: usize = 4;
+
+/// The direction of a socket by which messages come, some with the descriptor of a file.
+struct Socket {
+    socket: UnixStream,
+    files: VecDeque<OwnedFd>,
+}
+
+impl Arriving for Socket {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match Read::read(self, into) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The other process ended while it had not read everything.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(0),
-                other => return other,
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(into)];
+        let received =
+            retry_on_intr(|| recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC));
+        let received = match received {
+            // The other process ended while it had not read everything.
+            Err(rustix::io::Errno::CONNRESET) => return Ok(0),
+            other => other?,
+        };
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
             }
         }
+        if received.flags.contains(ReturnFlags::CTRUNC) || self.files.len() > FILES {
+            return Err(io::Error::new(ErrorKind::InvalidData, "descriptors of too many files came"));
+        }
+        Ok(received.bytes)
+    }
+
+    fn file(&mut self) -> Option<OwnedFd> {
+        self.files.pop_front()
     }
 }
 
@@ -134,16 +207,18 @@ impl Outgoing for Half {
                 Err(error) => return Err(error),
             }
         }
-        while !self.plain {
+        if self.plain {
+            return Ok(());
+        }
+        loop {
             let flushed = self.stream().flush();
             match flushed {
-                Ok(()) => break,
+                Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(true),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 }
 
@@ -167,6 +242,18 @@ impl Arriving for Half {
     }
 }
 
+/// Shares the first region of memory with the other side. None: the system has none.
+pub(crate) fn share(outgoing: &mut dyn Outgoing) -> Option<Lent> {
+    let mut lent = Lent::new()?;
+    share_more(&mut lent, outgoing).then_some(lent)
+}
+
+/// Shares one more region; `false`: there are enough. Where the connection has ended, the next call reports it.
+pub(crate) fn share_more(lent: &mut Lent, outgoing: &mut dyn Outgoing) -> bool {
+    let head = Head { kind: MEMORY, ..Head::default() }.to_bytes();
+    lent.grow().is_some_and(|file| outgoing.send_file(&head, file.as_fd()).is_ok())
+}
+
 /// Bytes that are read at once where no long payload is under way.
 const READ: usize = 64 << 10;
 
@@ -175,25 +262,65 @@ pub(crate) struct Messages {
     arriving: Box<dyn Arriving>,
     buffer: Vec<u8>,
     unread: std::ops::Range<usize>,
+    /// Memory of the other side; none: this side wants none.
+    memory: Option<Borrowed>,
+}
+
+/// A message as it arrived.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) head: Head,
+    pub(crate) payload: Bytes,
+    /// Where the rest of the payload is, if that is in shared memory.
+    pub(crate) placed: Option<Place>,
+}
+
+impl Message {
+    /// Bytes of its head and its whole payload.
+    pub(crate) fn bytes(&self) -> u64 {
+        (HEAD + self.head.payload as usize + self.placed.as_ref().map_or(0, Place::bytes)) as u64
+    }
 }
 
 impl Messages {
-    pub(crate) fn new(arriving: Box<dyn Arriving>) -> Self {
-        Self { arriving, buffer: vec![0; READ], unread: 0..0 }
+    pub(crate) fn new(arriving: Box<dyn Arriving>, shares: bool) -> Self {
+        let memory = shares.then(Borrowed::default);
+        Self { arriving, buffer: vec![0; READ], unread: 0..0, memory }
     }
 
     /// The next message; none at the end between two messages.
-    pub(crate) fn next(&mut self) -> io::Result<Option<(Head, Bytes)>> {
-        let mut head = [0; HEAD];
-        if !self.fill(&mut head)? {
-            return Ok(None);
+    pub(crate) fn next(&mut self) -> io::Result<Option<Message>> {
+        let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
+        loop {
+            let mut head = [0; HEAD];
+            if !self.fill(&mut head)? {
+                return Ok(None);
+            }
+            let head = Head::from_bytes(&head).map_err(invalid)?;
+            let mut payload = BytesMut::zeroed(head.payload as usize);
+            if !self.fill(&mut payload)? && !payload.is_empty() {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let payload = payload.freeze();
+            if head.kind == MEMORY {
+                // Something between the two may have lost the file: then nothing is shared.
+                if let (Some(memory), Some(file)) = (&mut self.memory, self.arriving.file()) {
+                    memory.add(file).map_err(invalid)?;
+                }
+                continue;
+            }
+            if !head.placed {
+                return Ok(Some(Message { head, payload, placed: None }));
+            }
+            let memory = self.memory.as_ref().ok_or_else(|| invalid("no memory is shared".to_owned()))?;
+            let placed = Some(memory.find(&payload).map_err(invalid)?);
+            return Ok(Some(Message { head, payload: payload.slice(BYTES..), placed }));
         }
-        let head = Head::from_bytes(&head).map_err(|text| io::Error::new(ErrorKind::InvalidData, text))?;
-        let mut payload = BytesMut::zeroed(head.payload as usize);
-        if !self.fill(&mut payload)? && !payload.is_empty() {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        Ok(Some((head, payload.freeze())))
+    }
+
+    /// Whether the other side has shared memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.regions() > 0)
     }
 
     /// Fills the slice; false: the end came before its first byte.

@@ -149,7 +149,7 @@ pub fn main(opener: &dyn Opener) -> io::Result<()> {
     let mut lines = Lines::new(control.try_clone()?);
     send(&control, &FromChild::Ready)?;
     let begin = loop {
-        match lines.next()? {
+        match lines.receive()? {
             Some(ToChild::Begin(begin)) => break begin,
             Some(_) => {}
             None => return Ok(()),

@@ -26,7 +26,7 @@ use ledger::{Given, Ledger};
 use processes::{Pool, Process};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -260,12 +260,12 @@ impl Inner {
         let peer = match (incoming.peer_name(), incoming.peer_user()) {
             (Some(name), _) => name,
             (None, Some(user)) => format!("user {user} of this host"),
-            (None, None) => "not known".to_owned(),
+            (None, None) => String::new(),
         };
         if let Some(reason) = self.state().ledger.refuses() {
             return incoming.refuse(&reason);
         }
-        tracing::info!("a session for {client} ({peer})");
+        tracing::info!("a session for {client} {peer}");
         let own = Greeting {
             purpose: Purpose::Device { client: self.options.device.clone() },
             ..incoming.greeting.clone()
@@ -274,8 +274,13 @@ impl Inner {
             Ok(connection) => relay::socket_of(connection.into_bytes()),
             Err(error) => return tracing::warn!("a client is turned away: {error}"),
         };
+        let begun = socket.and_then(|socket| {
+            let of_socket = || TcpStream::from(socket.try_clone().ok()?).peer_addr().ok();
+            let peer = if peer.is_empty() { of_socket().map(|at| at.to_string()) } else { Some(peer) };
+            self.begin(&socket, peer.unwrap_or_else(|| "not known".to_owned()))
+        });
         // The end of its connection tells the client.
-        match socket.and_then(|socket| self.begin(&socket, peer)) {
+        match begun {
             Ok(()) => {}
             Err(error) => tracing::error!("no process serves a session: {error}"),
         }
@@ -317,7 +322,7 @@ impl Inner {
     /// Listens to the process of a session until it ends.
     fn watch(&self, session: u64, mut process: Process, begin: &Begin) {
         loop {
-            match process.lines.next() {
+            match process.lines.receive() {
                 Ok(Some(FromChild::Closed { problem })) => {
                     if let Some(problem) = problem {
                         tracing::warn!("session {session}: {problem}");
@@ -409,7 +414,7 @@ impl Inner {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it came from another user"));
         }
         control::limited(socket)?;
-        let Some(question) = crate::child::Lines::new(socket.try_clone()?).next()? else { return Ok(()) };
+        let Some(question) = crate::child::Lines::new(socket.try_clone()?).receive()? else { return Ok(()) };
         let done = {
             let mut state = self.state();
             let done = match question {
@@ -418,9 +423,9 @@ impl Inner {
                     let memory = memory.map(|bytes| Some(bytes).filter(|bytes| *bytes > 0));
                     state.ledger.limit(&tenant, share, memory)
                 }
-                Question::Drain { session: Some(session) } => state.ledger.drain_one(session),
+                Question::Drain { session: Some(session) } => state.ledger.drain_one(session, self.now()),
                 Question::Drain { session: None } => {
-                    state.ledger.drain();
+                    state.ledger.drain(self.now());
                     Ok(())
                 }
             };

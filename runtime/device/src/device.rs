@@ -1,4 +1,5 @@
 //! Devices: what computes the calls of one session.
+use crate::memory::Placed;
 use crate::value::{Element, Value};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -144,6 +145,13 @@ pub trait Device: Send {
     /// # Errors
     /// [`DeviceError::OutOfMemory`] and others of the device.
     fn upload(&mut self, tensor: TensorId, value: Value) -> Result<(), DeviceError>;
+    /// As [`Self::upload`], of values in shared memory. A device that copies them into memory of its own does it here.
+    ///
+    /// # Errors
+    /// As [`Self::upload`].
+    fn upload_placed(&mut self, tensor: TensorId, placed: &Placed) -> Result<(), DeviceError> {
+        self.upload(tensor, placed.to_value().map_err(|error| DeviceError::Value(error.to_string()))?)
+    }
     /// Loads a model.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidemill_link::remote::{self, Address, Greeting, Purpose, RemoteError, Security};
 
 /// How long the host of a device may take to accept a connection.
-const CONNECTING: Duration = Duration::from_secs(10);
+const CONNECTING: Duration = Duration::from_secs(5);
 
 /// The greeting of a client: sessions with devices belong to no run.
 fn greeting(client: &str) -> Greeting {
@@ -19,11 +19,7 @@ fn greeting(client: &str) -> Greeting {
 pub fn connect(address: &Address, security: &Security, client: &str) -> Result<Carrier, CallError> {
     let none = Security::none();
     let security = if address.scheme() == "unix" { &none } else { security };
-    let lost = |reason: String| CallError::Lost {
-        sequence: 0,
-        may_have_run: false,
-        reason: format!("{address}: {reason}"),
-    };
+    let lost = |reason: String| CallError::Lost { sequence: 0, may_have_run: false, reason };
     let connection =
         remote::dial(address, security, &greeting(client), CONNECTING).map_err(|error| match error {
             RemoteError::Refused(reason) => CallError::Refused(reason),

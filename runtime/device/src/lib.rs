@@ -1,7 +1,7 @@
 //! Devices that compute models in a process of their own.
 //!
 //! A *device proxy* is a process that holds one session's models and tensors and runs them. The engine's executor talks to
-//! it by one ordered *lane* of calls: over a socket on one host, over TCP, TLS or a session of several paths between hosts.
+//! it by one ordered *lane* of calls: over a socket on one host, where tensors go through shared [`memory`], over TCP, TLS or a session of several paths between hosts.
 //! So a model can run on an accelerator of another machine, a crash of a back end ends no engine, and the kernel frees what
 //! a dead client held.
 //!
@@ -48,7 +48,11 @@ pub mod daemon;
 pub mod device;
 pub mod dial;
 pub mod emulated;
+pub mod memory;
 pub mod proxy;
 pub mod session;
 pub mod store;
 pub mod value;
+
+#[cfg(test)]
+mod hostile;

@@ -1,16 +1,17 @@
 //! The side of the device: computes the calls of one session.
 use crate::call::{Failure, GOODBYE, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
-use crate::carrier::{Carrier, Messages, Outgoing};
+use crate::carrier::{Carrier, Message, Messages, Outgoing, share, share_more};
 use crate::device::{Artifact, Device, DeviceError, Limits, ModelId, Opener, Run, TensorId};
+use crate::memory::{Lent, Placed};
 use crate::store::Store;
 use crate::value::{Element, Value, read_head};
-use bytes::Bytes;
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tidemill_shm::descriptor::BYTES;
 
 /// Decides who may use the device, and when.
 pub trait Admission: Send {
@@ -100,8 +101,7 @@ enum Event {
 /// A call as it arrived.
 #[derive(Debug)]
 struct Arrived {
-    head: Head,
-    payload: Bytes,
+    message: Message,
     at: Instant,
 }
 
@@ -131,11 +131,12 @@ pub fn serve_until(
     folder: &Path,
     ending: &Ending,
 ) -> io::Result<()> {
-    let Carrier { mut outgoing, arriving, hang_up } = carrier;
-    let mut messages = Messages::new(arriving);
+    let Carrier { mut outgoing, arriving, hang_up, shares } = carrier;
+    let mut messages = Messages::new(arriving, shares);
     let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
-    let Some((head, payload)) = messages.next()? else { return Ok(()) };
-    let greeted = greet(head, &payload, admission);
+    let Some(greeting) = messages.next()? else { return Ok(()) };
+    let head = greeting.head;
+    let greeted = greet(head, &greeting.payload, admission);
     let (limits, device) = match greeted.and_then(|limits| {
         opener.open(&limits).map(|device| (limits, device)).map_err(|error| error.to_string())
     }) {
@@ -147,19 +148,15 @@ pub fn serve_until(
                 error: DeviceError::Device(reason.clone()),
             };
             let text = serde_json::to_vec(&failure).unwrap_or_default();
-            let reply = Head {
-                kind: REPLY,
-                failed: true,
-                payload: text.len() as u32,
-                sequence: head.sequence,
-                numbers: [0; 4],
-            };
+            let (payload, sequence) = (text.len() as u32, head.sequence);
+            let reply = Head { kind: REPLY, failed: true, payload, sequence, ..Head::default() };
             outgoing.send(&mut [IoSlice::new(&reply.to_bytes()), IoSlice::new(&text)])?;
             return Err(invalid(reason));
         }
     };
     let window = limits.window.max(HEAD as u64);
     let (queued, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let lent = messages.has_memory().then(|| share(&mut *outgoing)).flatten();
     let (to, calls) = channel();
     ending.wakes(Some(to.clone()));
     if ending.reason().is_some() {
@@ -172,12 +169,12 @@ pub fn serve_until(
             // Bytes of the last call that had the window for itself: it may be larger.
             let mut alone = 0;
             let ended = loop {
-                let (head, payload) = match messages.next() {
+                let message = match messages.next() {
                     Ok(Some(message)) => message,
                     Ok(None) => break Ok(()),
                     Err(error) => break Err(error),
                 };
-                let bytes = (HEAD + payload.len()) as u64;
+                let bytes = message.bytes();
                 let before = queued.fetch_add(bytes, Ordering::AcqRel);
                 if before <= SLACK {
                     alone = bytes;
@@ -188,7 +185,7 @@ pub fn serve_until(
                     );
                     break Err(io::Error::new(ErrorKind::InvalidData, text));
                 }
-                if to.send(Event::Call(Arrived { head, payload, at: now() })).is_err() {
+                if to.send(Event::Call(Arrived { message, at: now() })).is_err() {
                     break Ok(());
                 }
             };
@@ -209,7 +206,9 @@ pub fn serve_until(
         first_failure: None,
         first_arrival: None,
         queued: &queued,
-        handled: (HEAD + payload.len()) as u64,
+        taken: 0,
+        lent,
+        handled: greeting.bytes(),
         reported: 0,
         models: 0,
         loaded: 0,
@@ -255,10 +254,15 @@ struct Proxy<'a> {
     outgoing: &'a mut dyn Outgoing,
     /// The first call that failed since the last one that waited. Those after it are skipped.
     first_failure: Option<Failure>,
-    /// Arrival of the first call since the last one that waited.
+    /// Arrival of the first call since the last one that waited, without those that only free something: the client adds these
+    /// to the end of a run, and the next one may come much later.
     first_arrival: Option<Instant>,
     /// Bytes of calls that have arrived and are not handled.
     queued: &'a AtomicU64,
+    /// Values that were copied out of the memory of the client.
+    taken: u64,
+    /// Memory for values that the client reads.
+    lent: Option<Lent>,
     /// Bytes of all calls that were handled, and of those that the client knows of.
     handled: u64,
     reported: u64,
@@ -277,19 +281,22 @@ impl Proxy<'_> {
             if gone.load(Ordering::Acquire) {
                 return Ok(());
             }
-            let Event::Call(Arrived { head, payload, at }) = event else { return self.say_goodbye() };
-            let began = *self.first_arrival.get_or_insert(at);
-            let op = Op::of(head.kind).ok_or_else(|| {
-                io::Error::new(ErrorKind::InvalidData, format!("no call has the number {}", head.kind))
-            })?;
-            let bytes = (HEAD + payload.len()) as u64;
-            if op == Op::Run && self.first_failure.is_none() {
-                self.admission.turn();
-                if self.ending.reason().is_some() {
-                    return self.say_goodbye();
-                }
+            let Event::Call(Arrived { message, at }) = event else { return self.say_goodbye() };
+            let (head, bytes, in_memory) = (message.head, message.bytes(), message.placed.is_some());
+            let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
+            let op =
+                Op::of(head.kind).ok_or_else(|| invalid(format!("no call has the number {}", head.kind)))?;
+            // What is freed after a read belongs to no wait.
+            let began = match op {
+                Op::Free | Op::Unload | Op::Report => self.first_arrival.unwrap_or(at),
+                _ => *self.first_arrival.get_or_insert(at),
+            };
+            if let Some(lent) = &mut self.lent {
+                lent.returned(head.numbers[3]).map_err(invalid)?;
             }
-            let result = self.call(op, &head, payload);
+            let result = self.call(op, message);
+            // Copied, or not needed.
+            self.taken += u64::from(in_memory);
             self.queued.fetch_sub(bytes, Ordering::AcqRel);
             self.handled += bytes;
             let is_sync = matches!(op, Op::Offer | Op::Read | Op::Flush);
@@ -299,6 +306,7 @@ impl Proxy<'_> {
                 (Err(error), None) => Err(Failure { sequence: head.sequence, op, error }),
             };
             match result {
+                Ok(Payload::Goodbye) => return self.say_goodbye(),
                 Ok(value) if is_sync => self.reply_value(head.sequence, began, value)?,
                 Ok(_) => {}
                 Err(failure) if is_sync => {
@@ -308,16 +316,20 @@ impl Proxy<'_> {
                 Err(failure) => self.first_failure = Some(failure),
             }
             if op == Op::Report || self.handled - self.reported >= self.limits.window / 4 {
-                self.write(RECEIPT, false, 0, [self.handled, 0, 0, 0], &[])?;
+                self.write(Head { kind: RECEIPT, ..Head::default() }, &[])?;
             }
         }
         Ok(())
     }
 
     /// Makes a call. After one that failed, only those that free or store something are made until a call waits.
-    fn call(&mut self, op: Op, head: &Head, payload: Bytes) -> Result<Payload, DeviceError> {
+    fn call(&mut self, op: Op, message: Message) -> Result<Payload, DeviceError> {
+        let Message { head, payload, placed } = message;
         let [first, second, third, _] = head.numbers;
         let is_skipped = self.first_failure.is_some();
+        if placed.is_some() && op != Op::Upload {
+            return Err(DeviceError::Value("only values of tensors go through shared memory".into()));
+        }
         match op {
             Op::Store => {
                 let hash = payload.get(..64).and_then(|hash| std::str::from_utf8(hash).ok());
@@ -366,13 +378,28 @@ impl Proxy<'_> {
                 self.held()?;
             }
             Op::Upload => {
-                let value = Value::read(payload).map_err(|error| wrong(&error))?;
-                self.room(value.bytes().len() as u64)?;
-                self.device.upload(TensorId(first), value)?;
+                let tensor = TensorId(first);
+                match placed {
+                    Some(place) => {
+                        let (element, shape, _) = read_head(&payload).map_err(|error| wrong(&error))?;
+                        self.room(place.bytes() as u64)?;
+                        let placed = Placed::new(element, shape, place).map_err(|error| wrong(&error))?;
+                        self.device.upload_placed(tensor, &placed)?;
+                    }
+                    None => {
+                        let value = Value::read(&payload, None).map_err(|error| wrong(&error))?;
+                        self.room(value.bytes().len() as u64)?;
+                        self.device.upload(tensor, value)?;
+                    }
+                }
                 self.held()?;
             }
             Op::Run => {
                 let run = read_run(ModelId(first), second, third, &payload)?;
+                self.admission.turn();
+                if self.ending.reason().is_some() {
+                    return Ok(Payload::Goodbye);
+                }
                 let ran = self.device.run(&run);
                 self.admission.ran(ran.as_ref().ok().copied());
                 self.computed += ran?;
@@ -392,7 +419,7 @@ impl Proxy<'_> {
     /// Tells the client why the session ends.
     fn say_goodbye(&mut self) -> io::Result<()> {
         let reason = self.ending.reason().unwrap_or_else(|| "the device ends the session".to_owned());
-        self.write(GOODBYE, false, 0, [self.handled, 0, 0, 0], &[reason.as_bytes()])
+        self.write(Head { kind: GOODBYE, ..Head::default() }, &[reason.as_bytes()])
     }
 
     /// Reports what the session holds. Outputs of a run are known only after it: the one that exceeds the limit fails.
@@ -403,43 +430,60 @@ impl Proxy<'_> {
 
     fn reply_value(&mut self, sequence: u64, began: Instant, value: Payload) -> io::Result<()> {
         match value {
-            Payload::Nothing => self.reply(sequence, false, began, &[]),
+            Payload::Nothing | Payload::Goodbye => self.reply(sequence, false, began, &[]),
             Payload::Text(text) => self.reply(sequence, false, began, &[&text]),
             Payload::Value(value) => {
                 let mut head = Vec::new();
                 value.write_head(&mut head);
-                self.reply(sequence, false, began, &[&head, value.bytes()])
+                let place = self.place(value.bytes());
+                let parts = match &place {
+                    Some(place) => [&place[..], &head],
+                    None => [&head[..], value.bytes()],
+                };
+                self.reply_with(sequence, false, began, &parts, place.is_some())
             }
         }
     }
 
+    /// Copies long values into memory that the client shares, and returns their place. None: they go with the reply.
+    fn place(&mut self, values: &[u8]) -> Option<[u8; BYTES]> {
+        let lent = self.lent.as_mut().filter(|_| Lent::fits(values.len()))?;
+        let place = lent.place(values);
+        if place.is_none() && share_more(lent, self.outgoing) {
+            return lent.place(values);
+        }
+        place
+    }
+
     fn reply(&mut self, sequence: u64, failed: bool, began: Instant, parts: &[&[u8]]) -> io::Result<()> {
+        self.reply_with(sequence, failed, began, parts, false)
+    }
+
+    fn reply_with(
+        &mut self,
+        sequence: u64,
+        failed: bool,
+        began: Instant,
+        parts: &[&[u8]],
+        placed: bool,
+    ) -> io::Result<()> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let computed = std::mem::take(&mut self.computed);
         let at_device = now().saturating_duration_since(began);
         self.first_arrival = None;
-        self.write(
-            REPLY,
-            failed,
-            sequence,
-            [self.handled, nanoseconds(at_device), nanoseconds(computed), 0],
-            parts,
-        )
+        let numbers = [0, nanoseconds(at_device), nanoseconds(computed), 0];
+        self.write(Head { kind: REPLY, failed, placed, sequence, numbers, ..Head::default() }, parts)
     }
 
-    fn write(
-        &mut self,
-        kind: u8,
-        failed: bool,
-        sequence: u64,
-        numbers: [u64; 4],
-        parts: &[&[u8]],
-    ) -> io::Result<()> {
+    /// Writes a message, with what the client must know of its calls.
+    fn write(&mut self, head: Head, parts: &[&[u8]]) -> io::Result<()> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let payload = u32::try_from(length).ok().filter(|_| length <= MOST_PAYLOAD);
         let payload =
             payload.ok_or_else(|| io::Error::other(format!("a tensor of {length} bytes cannot be sent")))?;
-        let head = Head { kind, failed, payload, sequence, numbers }.to_bytes();
+        let [_, second, third, _] = head.numbers;
+        let numbers = [self.handled, second, third, self.taken];
+        let head = Head { payload, numbers, ..head }.to_bytes();
         let mut slices = vec![IoSlice::new(&head)];
         slices.extend(parts.iter().map(|part| IoSlice::new(part)));
         self.reported = self.handled;
@@ -450,6 +494,8 @@ impl Proxy<'_> {
 /// Payload of a reply.
 enum Payload {
     Nothing,
+    /// The session ends before this call.
+    Goodbye,
     Text(Vec<u8>),
     Value(Value),
 }
@@ -483,4 +529,69 @@ fn read_run(model: ModelId, inputs: u64, outputs: u64, payload: &[u8]) -> Result
 #[expect(clippy::disallowed_methods, reason = "times of a device are real time; no record depends on them")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::emulated::{Emulated, Profile};
+
+    /// Heads of the messages that a proxy wrote.
+    #[derive(Default)]
+    struct Written(Vec<Head>);
+
+    impl Outgoing for Written {
+        fn send(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+            let head = parts[0].first_chunk().unwrap();
+            self.0.push(Head::from_bytes(head).unwrap());
+            Ok(())
+        }
+    }
+
+    /// The time at the device in the reply to a flush that comes in an hour, and these calls come now.
+    fn at_device_after(calls: &[Op]) -> Duration {
+        let folder = tempfile::tempdir().unwrap();
+        let (limits, mut written) = (Limits::default(), Written::default());
+        let (to, events) = channel();
+        let arrivals = calls.iter().map(|op| (*op, now()));
+        let flush = (Op::Flush, now() + Duration::from_secs(3600));
+        for (sequence, (op, at)) in (1..).zip(arrivals.chain([flush])) {
+            let (kind, numbers) = (op as u8, [1, 0, 0, 0]);
+            let head = Head { kind, failed: false, placed: false, payload: 0, sequence, numbers };
+            let message = Message { head, payload: bytes::Bytes::new(), placed: None };
+            to.send(Event::Call(Arrived { message, at })).unwrap();
+        }
+        drop(to);
+        let mut proxy = Proxy {
+            device: Emulated::new(Profile::default()).open(&limits).unwrap(),
+            limits,
+            admission: &mut Everybody(limits),
+            store: &mut Store::open(&folder.path().join("models"), 1 << 20).unwrap(),
+            folder: folder.path(),
+            outgoing: &mut written,
+            first_failure: None,
+            first_arrival: None,
+            queued: &AtomicU64::new(((calls.len() + 1) * HEAD) as u64),
+            taken: 0,
+            lent: None,
+            handled: 0,
+            reported: 0,
+            models: 0,
+            loaded: 0,
+            ending: &Ending::default(),
+            computed: Duration::ZERO,
+        };
+        proxy.serve(&events, &AtomicBool::new(false)).unwrap();
+        let reply = written.0.iter().rfind(|head| head.kind == REPLY).unwrap();
+        Duration::from_nanos(reply.numbers[1])
+    }
+
+    #[test]
+    fn the_time_at_the_device_begins_with_the_first_call_of_a_run() {
+        assert!(at_device_after(&[Op::Load]) > Duration::ZERO, "it waits for what was posted before");
+        // What frees the tensors of a run is posted at its end.
+        assert_eq!(at_device_after(&[Op::Free, Op::Unload, Op::Report]), Duration::ZERO);
+        assert_eq!(at_device_after(&[Op::Load, Op::Flush, Op::Free]), Duration::ZERO);
+    }
 }

@@ -89,24 +89,9 @@ impl Value {
     /// [`ValueError`] if the number of bytes is not that of the shape.
     pub fn new(element: Element, shape: Vec<usize>, bytes: impl Into<Bytes>) -> Result<Self, ValueError> {
         let bytes = bytes.into();
-        if shape.len() > MOST_DIMENSIONS {
-            return Err(ValueError(format!(
-                "{} dimensions, at most {MOST_DIMENSIONS} are allowed",
-                shape.len()
-            )));
-        }
-        let count = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
-        let count = count.ok_or_else(|| ValueError(format!("the shape {shape:?} is too large")))?;
-        match element.bytes() {
-            Some(each) if count.checked_mul(each) != Some(bytes.len()) => {
-                let text = format!(
-                    "the shape {shape:?} of {element} needs {count} x {each} bytes, found {}",
-                    bytes.len()
-                );
-                return Err(ValueError(text));
-            }
-            Some(_) => {}
-            None => check_texts(&bytes, count)?,
+        let count = check_length(element, &shape, bytes.len())?;
+        if element == Element::Text {
+            check_texts(&bytes, count)?;
         }
         Ok(Self { element, shape, bytes })
     }
@@ -143,10 +128,14 @@ impl Value {
         write_head(self.element, &self.shape, into);
     }
 
-    /// Reads a head that [`Self::write_head`] wrote, and takes the rest as the values.
-    pub(crate) fn read(payload: Bytes) -> Result<Self, ValueError> {
-        let (element, shape, at) = read_head(&payload)?;
-        Self::new(element, shape, payload.slice(at..))
+    /// Reads a head that [`Self::write_head`] wrote, and takes the rest as the values, or others that were placed elsewhere.
+    pub(crate) fn read(payload: &Bytes, placed: Option<Bytes>) -> Result<Self, ValueError> {
+        let (element, shape, at) = read_head(payload)?;
+        match placed {
+            Some(values) if payload.len() == at => Self::new(element, shape, values),
+            Some(_) => Err(ValueError("a tensor has values at two places".to_owned())),
+            None => Self::new(element, shape, payload.slice(at..)),
+        }
     }
 }
 
@@ -174,6 +163,21 @@ pub(crate) fn read_head(bytes: &[u8]) -> Result<(Element, Vec<usize>, usize), Va
         usize::try_from(size).map_err(|_| ValueError(format!("a dimension of {size} is too large")))
     });
     Ok((element, sizes.collect::<Result<_, _>>()?, end))
+}
+
+/// Checks that this number of bytes is that of the shape, and returns the number of elements.
+pub(crate) fn check_length(element: Element, shape: &[usize], bytes: usize) -> Result<usize, ValueError> {
+    if shape.len() > MOST_DIMENSIONS {
+        return Err(ValueError(format!("{} dimensions, at most {MOST_DIMENSIONS} are allowed", shape.len())));
+    }
+    let count = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+    let count = count.ok_or_else(|| ValueError(format!("the shape {shape:?} is too large")))?;
+    match element.bytes() {
+        Some(each) if count.checked_mul(each) != Some(bytes) => Err(ValueError(format!(
+            "the shape {shape:?} of {element} needs {count} x {each} bytes, found {bytes}"
+        ))),
+        _ => Ok(count),
+    }
 }
 
 fn check_texts(bytes: &[u8], count: usize) -> Result<(), ValueError> {
@@ -244,12 +248,12 @@ mod tests {
             let mut bytes = Vec::new();
             value.write_head(&mut bytes);
             bytes.extend_from_slice(value.bytes());
-            prop_assert_eq!(Value::read(bytes.into()), Ok(value));
+            prop_assert_eq!(Value::read(&bytes.into(), None), Ok(value));
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Value::read(bytes.into());
+            let _ = Value::read(&bytes.into(), None);
         }
     }
 }

@@ -192,13 +192,10 @@ fn by_session(steps: &[Step], session: &Session) -> Seen {
 
 /// Kinds of connections.
 enum Way {
-    Socket,
+    /// On one host, with shared memory or without.
+    Socket { memory: bool },
     /// A transport between hosts, with TLS or without.
-    Between {
-        serving: Serving,
-        security: Security,
-        accepted: Mutex<Receiver<Connection>>,
-    },
+    Between { serving: Serving, security: Security, accepted: Mutex<Receiver<Connection>> },
 }
 
 fn greeting() -> Greeting {
@@ -220,9 +217,10 @@ impl Way {
     /// Both ends of a new connection.
     fn connect(&self) -> [Carrier; 2] {
         match self {
-            Self::Socket => {
+            Self::Socket { memory } => {
                 let (ours, theirs) = UnixStream::pair().unwrap();
-                [ours, theirs].map(|end| Carrier::of_socket(end).unwrap())
+                let [ours, theirs] = [ours, theirs].map(|end| Carrier::of_socket(end).unwrap());
+                [if *memory { ours } else { ours.without_memory() }, theirs]
             }
             Self::Between { serving, security, accepted } => {
                 let ours = dial(serving.address(), security, &greeting(), Duration::from_secs(20)).unwrap();
@@ -265,6 +263,11 @@ fn compare(way: &Way, sequences: u32) {
             });
             let session = Session::open(ours, "tests", "carriers").unwrap();
             let seen = by_session(&steps, &session);
+            let long = steps.iter().filter(|step| matches!(step, Step::Upload(40_000, _))).count() as u64;
+            let traffic = session.traffic();
+            let sent = [traffic.sent_over_connection, traffic.sent_in_memory];
+            let has_memory = matches!(way, Way::Socket { memory: true });
+            assert_eq!(sent, if has_memory { [0, long] } else { [long, 0] });
             drop(session);
             device.join().unwrap().unwrap();
             seen
@@ -276,11 +279,12 @@ fn compare(way: &Way, sequences: u32) {
 }
 
 /// All of them, without shared memory and TLS, and with.
-fn all_ways() -> [Way; 4] {
+fn all_ways() -> [Way; 5] {
     tidemill_session::install().unwrap();
     let (tcp, tls) = (Security::none(), Security::mutual(&certificates()).unwrap());
     [
-        Way::Socket,
+        Way::Socket { memory: false },
+        Way::Socket { memory: true },
         Way::between(&Address::tcp("127.0.0.1:0"), &tcp),
         Way::between(&Address::tcp("127.0.0.1:0"), &tls),
         Way::between(&tidemill_session::address("127.0.0.1:0"), &tcp),

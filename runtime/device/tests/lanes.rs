@@ -11,6 +11,7 @@ use tidemill_device::device::{
     Artifact, Device, DeviceError, Limits, Loadable, ModelId, Opener, Run, Snapshot, TensorId,
 };
 use tidemill_device::emulated::{Clock, Emulated, Faults, Profile, artifact_of};
+use tidemill_device::memory::Traffic;
 use tidemill_device::proxy::{Everybody, serve};
 use tidemill_device::session::{CallError, Session};
 use tidemill_device::store::Store;
@@ -150,6 +151,75 @@ fn a_full_window_waits_and_drops_nothing() {
     for (at, tensor) in tensors.into_iter().enumerate() {
         let pending = served.session().lane().read(tensor).unwrap();
         assert_eq!(pending.wait().unwrap().value().unwrap().bytes()[0], at as u8);
+    }
+    served.end().unwrap();
+}
+
+const IMAGE: usize = 4 * 3 * 224 * 224;
+
+#[test]
+fn large_tensors_go_through_memory_whose_blocks_come_back() {
+    let served = Served::start(emulated(Profile::default()), Limits::default());
+    // More than fit at once.
+    for at in 0..200u8 {
+        let mut lane = served.session().lane();
+        let tensor = lane.upload(Element::Float32, &[3, 224, 224], &vec![at; IMAGE]).unwrap();
+        let pending = lane.read(tensor).unwrap();
+        lane.free(&[tensor]).unwrap();
+        drop(lane);
+        let answer = pending.wait().unwrap();
+        assert!(answer.bytes() > IMAGE && answer.payload.len() < 100);
+        assert!(answer.value().unwrap().bytes().iter().all(|byte| *byte == at));
+    }
+    let expected = Traffic { sent_in_memory: 200, received_in_memory: 200, ..Traffic::default() };
+    assert_eq!(served.session().traffic(), expected);
+    served.end().unwrap();
+}
+
+/// The client returns blocks with its next call, and there is none.
+#[test]
+fn without_a_free_block_values_go_over_the_socket() {
+    let served = Served::start(emulated(Profile::default()), Limits::default());
+    let mut lane = served.session().lane();
+    let tensor = lane.upload(Element::Uint8, &[9 << 20], &vec![3; 9 << 20]).unwrap();
+    let pending: Vec<_> = (0..6).map(|_| lane.read(tensor).unwrap()).collect();
+    drop(lane);
+    for pending in pending {
+        assert!(pending.wait().unwrap().value().unwrap().bytes().iter().all(|byte| *byte == 3));
+    }
+    // A region holds one of them.
+    let expected = Traffic {
+        sent_in_memory: 1,
+        received_in_memory: 4,
+        received_over_connection: 2,
+        ..Traffic::default()
+    };
+    assert_eq!(served.session().traffic(), expected);
+    served.session().flush().unwrap();
+    let again = served.session().lane().read(tensor).unwrap();
+    assert_eq!(again.wait().unwrap().value().unwrap().bytes().len(), 9 << 20);
+    assert_eq!(served.session().traffic().received_in_memory, 5);
+    served.end().unwrap();
+}
+
+#[test]
+fn a_device_that_computes_gives_no_block_back() {
+    let (open, gate) = std::sync::mpsc::channel();
+    let limits = Limits { window: 256 << 20, ..Limits::default() };
+    let served = Served::start(Gated(Arc::new(Mutex::new(gate))), limits);
+    let model = served.load(&artifact("m"));
+    let mut lane = served.session().lane();
+    let small = lane.upload(Element::Uint8, &[1], &[7]).unwrap();
+    lane.run(model, &[small], &[0]).unwrap();
+    let tensors: Vec<_> =
+        (0..6u8).map(|at| lane.upload(Element::Uint8, &[9 << 20], &vec![at; 9 << 20]).unwrap()).collect();
+    let traffic = served.session().traffic();
+    assert_eq!((traffic.sent_in_memory, traffic.sent_over_connection), (4, 2));
+    let pending: Vec<_> = tensors.iter().map(|tensor| lane.read(*tensor).unwrap()).collect();
+    drop(lane);
+    drop(open);
+    for (at, pending) in (0..6u8).zip(pending) {
+        assert!(pending.wait().unwrap().value().unwrap().bytes().iter().all(|byte| *byte == at));
     }
     served.end().unwrap();
 }

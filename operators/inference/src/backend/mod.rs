@@ -79,6 +79,11 @@ pub trait Session: Send {
         Ok(Resident::host(tensor))
     }
 
+    /// Whether [`Session::run_resident`] saves copies: the session keeps values in a form or memory of its own.
+    fn keeps_values(&self) -> bool {
+        false
+    }
+
     /// Runs the model once as [`Session::run`] does, on values that are where it computes, and leaves the outputs there: they are
     /// inputs of this or of another model without a copy. A session that has no own memory reads the inputs.
     ///
@@ -93,7 +98,7 @@ pub trait Session: Send {
         Ok(self.run(&inputs, outputs)?.into_iter().map(Resident::host).collect())
     }
 
-    /// What computes the operators of the model, that of the backend's name first; nothing where the backend has one processor only.
+    /// Providers that compute the operators of the model, the processor last; nothing where the backend has one provider only.
     fn placement(&self) -> &[Placed] {
         &[]
     }

@@ -1,7 +1,7 @@
-//! What computes the operators of a loaded model.
+//! Processors that compute the operators of a loaded model.
 use serde::Serialize;
 
-/// A number of operators of a model, and what computes them.
+/// A number of operators of a model, and the provider that computes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Placed {
     /// Provider of the backend, such as `cuda` or `cpu`.

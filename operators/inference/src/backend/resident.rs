@@ -5,7 +5,7 @@
 //! use tidemill_inference::tensor::{Tensor, TensorData};
 //! let tensor = Tensor::new(vec![2], TensorData::Int64(vec![1, 2]))?;
 //! let resident = Resident::host(tensor.clone());
-//! assert_eq!(resident.clone().read()?, tensor);
+//! assert_eq!((resident.bytes(), resident.clone().read()?), (Some(16), tensor));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 use super::BackendError;
@@ -52,6 +52,18 @@ impl Resident {
     /// Sizes of its dimensions.
     pub fn shape(&self) -> Vec<usize> {
         self.0.shape()
+    }
+
+    /// Bytes of its values; none for texts, which have a length each.
+    pub fn bytes(&self) -> Option<u64> {
+        let of_one = match self.element() {
+            ElementType::Float64 | ElementType::Int64 => 8,
+            ElementType::Float32 | ElementType::Int32 => 4,
+            ElementType::Float16 => 2,
+            ElementType::Int8 | ElementType::Uint8 | ElementType::Bool => 1,
+            ElementType::Text => return None,
+        };
+        Some(self.shape().iter().product::<usize>() as u64 * of_one)
     }
 
     /// Copies it into the memory of the host.

@@ -1,4 +1,4 @@
-//! What computes a model.
+//! Processors that compute a model.
 use super::Model;
 use crate::backend::Session;
 use crate::backend::placement::{self, Placed};
@@ -16,7 +16,7 @@ impl Model {
         self.sessions().map(Session::processor_time_elsewhere).sum()
     }
 
-    /// What computes its operators, see [`Session::placement`].
+    /// Providers that compute its operators, see [`Session::placement`].
     pub fn placement(&self) -> Vec<Placed> {
         let mut all = Vec::new();
         self.sessions().for_each(|session| placement::add(&mut all, session.placement()));

@@ -8,8 +8,7 @@ impl World<'_> {
     /// Sends a batch that its stage has prepared to the device.
     pub(super) fn send_to_device(&mut self, call: Call) {
         let Some(remote) = &self.network.stages[call.stage].remote else { return };
-        let (way, bytes) = (remote.there, remote.sent * call.records.len() as f64);
-        let arrival = self.carry(way, bytes);
+        let arrival = self.carry(remote.there, remote.sent, &call);
         let place = self.keep(call);
         self.calendar.enter(arrival, Event::Reaches(place));
     }
@@ -26,8 +25,7 @@ impl World<'_> {
     /// Sends the results of a batch back to its stage.
     pub(super) fn send_back(&mut self, call: Call) {
         let Some(remote) = &self.network.stages[call.stage].remote else { return };
-        let (way, bytes) = (remote.back, remote.received * call.records.len() as f64);
-        let arrival = self.carry(way, bytes);
+        let arrival = self.carry(remote.back, remote.received, &call);
         let place = self.keep(call);
         self.calendar.enter(arrival, Event::Returns(place));
     }
@@ -39,13 +37,15 @@ impl World<'_> {
         }
     }
 
-    /// Returns when bytes that leave now arrive.
-    fn carry(&mut self, way: LocationLink, bytes: f64) -> Nanoseconds {
+    /// Returns when the tensors of a batch, of `of_one` bytes for a record, arrive if they leave now.
+    fn carry(&mut self, way: LocationLink, of_one: f64, call: &Call) -> Nanoseconds {
         let LocationLink::Link(index) = way else { return self.now };
+        let bytes = of_one * call.records.len() as f64;
         let (arrival, waited) = self.occupy(index, bytes);
         if self.counts() {
             let link = &mut self.links[index];
             link.bytes += bytes;
+            link.records += call.records.len() as u64;
             link.longest_wait = link.longest_wait.max(waited);
         }
         arrival

@@ -73,7 +73,7 @@ impl Admission for ByDaemon {
         let Some(begun) = self.begun.take() else { return };
         let mut state = self.shared.state();
         let begins = state.busy_until.map_or(begun, |until| until.max(begun));
-        let ends = begins + computes.unwrap_or_default();
+        let ends = begins.checked_add(computes.unwrap_or_default()).unwrap_or(begins);
         state.busy_until = Some(ends.max(now()));
         state.figures.runs += 1;
         state.figures.failed += u64::from(computes.is_none());

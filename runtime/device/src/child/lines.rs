@@ -61,7 +61,7 @@ impl Lines {
     ///
     /// # Errors
     /// If a line is too long or no message, or the socket fails.
-    pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         loop {
             if let Some(message) = self.ready()? {
                 return Ok(Some(message));
@@ -126,7 +126,7 @@ mod tests {
         send_with(&ours, &[4], passed.as_fd()).unwrap();
         drop(ours);
         let mut lines = Lines::new(theirs);
-        let mut read = || lines.next::<Vec<u8>>().unwrap();
+        let mut read = || lines.receive::<Vec<u8>>().unwrap();
         assert_eq!((read(), read(), read(), read()), (Some(vec![1, 2]), Some(vec![3]), Some(vec![4]), None));
         UnixStream::from(lines.descriptor().unwrap()).write_all(b"x").unwrap();
         drop(passed);
@@ -143,11 +143,11 @@ mod tests {
             let _ = ours.write_all(&vec![b'1'; MOST + 8192]);
         });
         let mut lines = Lines::new(theirs);
-        assert!(lines.next::<u64>().is_err());
+        assert!(lines.receive::<u64>().is_err());
         drop(lines);
         writer.join().unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&ours).write_all(b"{nothing}\n").unwrap();
-        assert!(Lines::new(theirs).next::<u64>().is_err());
+        assert!(Lines::new(theirs).receive::<u64>().is_err());
     }
 }

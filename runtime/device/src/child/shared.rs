@@ -84,6 +84,7 @@ impl Shared {
             }
         };
         if state.client_is_gone {
+            let _ = send(&self.control, &FromChild::Figures(state.figures));
             self.leave();
         }
         state
@@ -165,6 +166,9 @@ pub(super) fn follow(shared: Arc<Shared>, mut lines: Lines) -> io::Result<()> {
     thread.spawn(move || {
         // The end of either side ends the process.
         let _ = listen(&shared, &mut lines);
+        if let Ok(state) = shared.state.try_lock() {
+            let _ = send(&shared.control, &FromChild::Figures(state.figures));
+        }
         shared.leave();
     })?;
     Ok(())

@@ -104,5 +104,5 @@ pub fn devices() -> io::Result<Vec<String>> {
 pub fn ask(device: &str, question: &Question) -> io::Result<Answer> {
     let socket = connect(device)?;
     send(&socket, question)?;
-    Lines::new(socket).next()?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
+    Lines::new(socket).receive()?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
 }

@@ -52,6 +52,9 @@ struct Session {
     reports: u64,
     /// Bytes that it may hold.
     granted: u64,
+    /// When it was told to end.
+    told: Option<Duration>,
+    /// Its process is being ended.
     ends: bool,
 }
 
@@ -101,6 +104,7 @@ impl Ledger {
             figures: Figures::default(),
             reports: 0,
             granted: 0,
+            told: None,
             ends: false,
         };
         self.sessions.insert(self.last, session);
@@ -211,16 +215,18 @@ impl Ledger {
             let is_late = session.admitted.is_none() && now >= session.since + GREETING;
             let holds = self.turns.holds_since(*id).filter(|_| self.turns.waiting() > 0);
             let hangs = holds.is_some_and(|since| now >= since + self.given.longest_run);
-            if session.ends || !(is_late || hangs) {
+            let stays = session.told.is_some_and(|told| now >= told + self.given.longest_run);
+            if session.ends || !(is_late || hangs || stays) {
                 continue;
             }
             session.ends = true;
-            let reason = match hangs {
-                true => format!(
-                    "a run took longer than {} s while others waited",
-                    self.given.longest_run.as_secs_f64()
-                ),
-                false => format!("the client did not greet within {} s", GREETING.as_secs()),
+            let longest = self.given.longest_run.as_secs_f64();
+            let reason = if hangs {
+                format!("a run took longer than {longest} s while others waited")
+            } else if stays {
+                format!("it was told to end {longest} s ago")
+            } else {
+                format!("the client did not greet within {} s", GREETING.as_secs())
             };
             self.ending.push((*id, reason));
         }
@@ -237,6 +243,7 @@ impl Ledger {
             if let (Some(since), true) = (self.turns.holds_since(*id), self.turns.waiting() > 0) {
                 due.push(since + self.given.longest_run);
             }
+            due.extend(session.told.map(|told| told + self.given.longest_run));
         }
         due.into_iter().min()
     }
@@ -254,21 +261,24 @@ impl Ledger {
     }
 
     /// Admits nobody any more, and ends all sessions at their next run.
-    pub(super) fn drain(&mut self) {
+    pub(super) fn drain(&mut self, now: Duration) {
         let reason = "the device is drained: it serves nobody any more";
         self.drains = Some(reason.to_owned());
-        let all: Vec<u64> = self.sessions.keys().copied().collect();
-        all.into_iter().for_each(|session| self.outgoing.push((session, ToChild::End(reason.to_owned()))));
+        for (id, session) in &mut self.sessions {
+            session.told.get_or_insert(now);
+            self.outgoing.push((*id, ToChild::End(reason.to_owned())));
+        }
     }
 
     /// Ends one session at its next run.
     ///
     /// # Errors
     /// If there is none of this number.
-    pub(super) fn drain_one(&mut self, session: u64) -> Result<(), String> {
-        if !self.sessions.contains_key(&session) {
+    pub(super) fn drain_one(&mut self, session: u64, now: Duration) -> Result<(), String> {
+        let Some(told) = self.sessions.get_mut(&session).map(|session| &mut session.told) else {
             return Err(format!("no session has the number {session}; `tidemill device ls` lists them"));
-        }
+        };
+        told.get_or_insert(now);
         let reason = "an operator ended the session with `tidemill device drain`";
         self.outgoing.push((session, ToChild::End(reason.to_owned())));
         Ok(())

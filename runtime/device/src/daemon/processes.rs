@@ -41,7 +41,7 @@ impl Process {
         if poll(&mut descriptors, limit.as_ref())? == 0 {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it is not ready"));
         }
-        match self.lines.next()? {
+        match self.lines.receive()? {
             Some(FromChild::Ready) => Ok(()),
             _ => {
                 let status = self.child.wait()?;
@@ -111,10 +111,10 @@ impl Pool {
     /// A process for a session.
     pub(super) fn take(&self) -> io::Result<Process> {
         let ready = self.ready().process.take();
-        if let Some(mut process) = ready {
-            if process.child.try_wait()?.is_none() {
-                return Ok(process);
-            }
+        if let Some(mut process) = ready
+            && process.child.try_wait()?.is_none()
+        {
+            return Ok(process);
         }
         Process::start(&self.command)
     }

@@ -21,7 +21,7 @@ pub(super) fn socket_of(stream: ByteStream) -> io::Result<OwnedFd> {
         Ok(socket) => return socket,
         Err(stream) => stream,
     };
-    let Carrier { mut outgoing, mut arriving, hang_up } = Carrier::of_stream(stream);
+    let Carrier { mut outgoing, mut arriving, hang_up, .. } = Carrier::of_stream(stream);
     let (theirs, mut to) = UnixStream::pair()?;
     let mut from = to.try_clone()?;
     let hang_up: Arc<HangUp> = Arc::new(hang_up);

@@ -135,8 +135,11 @@ impl StageMetrics {
         let elsewhere = nanoseconds(times.network + times.queue + times.compute);
         self.device_client.record(elapsed.saturating_sub(elsewhere), rows);
         self.device_network.record(nanoseconds(times.network), rows);
-        self.device_queue.record(nanoseconds(times.queue), rows);
-        self.device_compute.record(nanoseconds(times.compute), rows);
+        // Of a server that reports no times of its own, the network has them.
+        if times.queue + times.compute > Duration::ZERO {
+            self.device_queue.record(nanoseconds(times.queue), rows);
+            self.device_compute.record(nanoseconds(times.compute), rows);
+        }
         count(&self.device_batches, 1);
         count(&self.device_round_trips, times.round_trips);
         count(&self.device_sent, times.sent);

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct DeviceReport {
     /// In the process of the stage: pre-processing, post-processing, copies, runs that were lost.
     pub client: LatencySummary,
-    /// On the way to the device and back.
+    /// On the way to the device and back; of a server that reports no times of its own, all of its time.
     pub network: LatencySummary,
-    /// Waiting at the device.
+    /// Waiting at the device; without records if the server reports none.
     pub queue: LatencySummary,
-    /// The computation of the device.
+    /// The computation of the device; without records if the server reports none.
     pub compute: LatencySummary,
     /// Batches; others of the stage were computed by its process, in place of the device.
     pub batches: u64,
@@ -41,22 +41,22 @@ impl DeviceReport {
         if batches == 0 && sessions_lost == 0 {
             return None;
         }
-        let compute = metrics.device_compute.summary();
+        let network = metrics.device_network.summary();
         let (sent_bytes, received_bytes) = (get(&metrics.device_sent), get(&metrics.device_received));
         let round_trips = get(&metrics.device_round_trips);
         let per = |all: u64, of: u64| all as f64 / of.max(1) as f64;
         Some(Self {
             client: metrics.device_client.summary(),
-            network: metrics.device_network.summary(),
+            network,
             queue: metrics.device_queue.summary(),
-            compute,
+            compute: metrics.device_compute.summary(),
             batches,
             round_trips,
             round_trips_per_batch: per(round_trips, batches),
             sent_bytes,
-            sent_bytes_per_record: per(sent_bytes, compute.count),
+            sent_bytes_per_record: per(sent_bytes, network.count),
             received_bytes,
-            received_bytes_per_record: per(received_bytes, compute.count),
+            received_bytes_per_record: per(received_bytes, network.count),
             sessions_lost,
         })
     }
@@ -119,5 +119,14 @@ mod tests {
         let report = DeviceReport::of(&metrics).unwrap();
         let parts = [&report.client, &report.network, &report.queue, &report.compute];
         assert_eq!(parts.map(|part| part.max_ms), [2.0, 2.0, 1.0, 5.0]);
+    }
+
+    #[test]
+    fn a_server_without_times_of_its_own_has_no_queue_and_no_computation() {
+        let metrics = StageMetrics::default();
+        metrics.computed_on_device(10 * MS, 2, &times(8, 0, 0), 1.0);
+        let report = DeviceReport::of(&metrics).unwrap();
+        assert_eq!((report.network.count, report.queue.count, report.compute.count), (2, 0, 0));
+        assert_eq!((report.client.max_ms, report.sent_bytes_per_record), (2.0, 200.0));
     }
 }

@@ -149,7 +149,7 @@ fn a_model_on_a_device_has_a_line_with_the_parts_of_its_time() {
         line(&mut look, 80),
         [
             "on a device         client network   queue compute trips   sent/s   back/s lost",
-            "speech device:hub… 0.40ms  21.3ms  1.50ms  12.0ms   1.5   23 MiB 1023 KiB    2",
+            "speech device:hub…  0.40ms  21.3ms  1.50ms  12.0ms   1.5   23 MiB 1023 KiB    2",
         ]
     );
     look.press(Key::Letter('p'));

@@ -28,7 +28,7 @@ pub(super) struct Provider {
     pub(super) memory: Option<AllocationDevice<'static>>,
     /// A library that has it.
     library: &'static str,
-    /// What it loads when it starts.
+    /// Libraries that it loads when it starts.
     needs: &'static str,
 }
 
@@ -156,7 +156,7 @@ impl Provider {
         let name = self.name;
         match placement {
             [] => Err(format!(
-                "the library does not tell whether {name} computes a file in ONNX Runtime's own format (`.ort`): \
+                "the library does not report whether {name} computes a file in ONNX Runtime's own format (`.ort`): \
                  use the ONNX file"
             )),
             some if some.iter().any(|placed| placed.provider == name) => Ok(()),

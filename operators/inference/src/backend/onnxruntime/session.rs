@@ -59,6 +59,10 @@ impl Session for OnnxRuntimeSession {
         &self.placement
     }
 
+    fn keeps_values(&self) -> bool {
+        true
+    }
+
     fn upload(&mut self, tensor: Tensor) -> Result<Resident, BackendError> {
         let is_text = tensor.data().element() == ElementType::Text;
         let uploaded = values::owned(tensor, false).and_then(|value| match &self.memory {
@@ -277,7 +281,7 @@ mod tests {
             assert_eq!(bound.step(&mut same, &[sum], &feedback, step == 0).unwrap(), expected);
             assert_ne!(last.replace(expected.clone()), Some(expected), "the sum grows");
         }
-        // What is fed back can be read as well.
+        // An output that is fed back can be read as well.
         let mut inputs = vec![tensor(&[1, 2], 1); 2];
         let outputs = [sum, feedback[0].output];
         let expected = plain.step(&mut inputs.clone(), &outputs, &feedback, false).unwrap();

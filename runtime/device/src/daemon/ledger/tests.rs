@@ -81,12 +81,15 @@ fn strangers_are_refused_and_too_many_too() {
 fn a_drained_device_tells_each_session_and_is_over_after_the_last() {
     let mut ledger = ledger(None, &[], false);
     let (first, second) = (admit(&mut ledger, "x").0, admit(&mut ledger, "y").0);
-    ledger.drain_one(first).unwrap();
+    ledger.drain_one(first, Duration::ZERO).unwrap();
     assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::End(_))] if *to == first));
     ledger.gone(first, Duration::ZERO);
-    assert!(ledger.drain_one(first).is_err() && !ledger.is_over());
-    ledger.drain();
+    assert!(ledger.drain_one(first, Duration::ZERO).is_err() && !ledger.is_over());
+    ledger.drain(Duration::ZERO);
     assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::End(_))] if *to == second));
+    // Its run does not end.
+    ledger.tick(Duration::from_secs(5));
+    assert!(matches!(&ledger.ending()[..], [(session, _)] if *session == second));
     assert!(admit(&mut ledger, "z").1.unwrap_err().contains("drained"));
     assert!(ledger.refuses().is_some() && !ledger.is_over());
     ledger.gone(second, Duration::ZERO);
@@ -108,7 +111,7 @@ fn who_does_not_greet_or_holds_its_turn_is_ended() {
     ledger.tick(seconds(60));
     assert!(ledger.ending().is_empty(), "nobody waits");
     ledger.hear(waits, FromChild::Want, seconds(60));
-    let told: Vec<_> = ledger.outgoing().into_iter().map(|(session, message)| (session, message)).collect();
+    let told = ledger.outgoing();
     assert_eq!(told, [(holds, ToChild::Standing), (holds, ToChild::Recall)]);
     assert_eq!(ledger.wakes_at(seconds(60)), Some(seconds(65)));
     ledger.tick(seconds(65));
