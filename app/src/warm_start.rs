@@ -124,6 +124,10 @@ impl Inference for Keeping {
         self.model.processor_time_elsewhere()
     }
 
+    fn model_time(&self) -> Option<Duration> {
+        self.model.model_time()
+    }
+
     fn concurrency(&self) -> Option<Concurrency> {
         self.model.concurrency()
     }

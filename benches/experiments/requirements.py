@@ -72,13 +72,17 @@ class Network:
     def inside(machine, *words):
         return run("ip", "netns", "exec", machine["namespace"], *words)
 
-    def shape(self, round_trip, bits):
-        """Seconds, and bits per second each way."""
-        self.process.stdin.write(f"delay {LINK} {round_trip * 500}\n")
+    def order(self, order):
+        """An order of cluster_network.py."""
+        self.process.stdin.write(f"{order}\n")
         self.process.stdin.flush()
         answer = json.loads(first_line(self.process.stdout, self.process, "the network"))
         if "error" in answer:
             raise OSError(answer["error"])
+
+    def shape(self, round_trip, bits):
+        """Seconds, and bits per second each way."""
+        self.order(f"delay {LINK} {round_trip * 500}")
         for machine, towards in ((self.client, "hub"), (self.device, "edge")):
             run("tc", "-n", machine["router"], "qdisc", "replace", "dev", f"to-{towards}", "root", "tbf", "rate", f"{int(bits)}bit",
                 "burst", BURST, "latency", "400ms")

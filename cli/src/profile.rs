@@ -1,4 +1,5 @@
 //! `tidemill profile`: measures a workflow's operators, and shows the results.
+mod devices;
 mod difference;
 mod fit;
 mod measure;
@@ -41,7 +42,7 @@ pub(crate) fn profile(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
 
 /// The process that measures; see [`tidemill_profiler::worker`].
 pub(crate) fn worker() -> anyhow::Result<Exit> {
-    tidemill_profiler::worker::serve(&registry())?;
+    tidemill_profiler::worker::serve(&registry(), &devices::open)?;
     Ok(Exit::Success)
 }
 

@@ -1,13 +1,14 @@
 //! `tidemill profile` measures, resumes after an end of any kind, and leaves nothing.
-use crate::command::{command, root, tidemill};
+use crate::command::{Place, command, root, tidemill};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 use tempfile::TempDir;
 use tidemill_spec::profile::{How, Profile, Service};
-use tidemill_spec::units::TimeSpan;
+use tidemill_spec::units::{Percent, TimeSpan};
 
 const INFRASTRUCTURE: &str = "version: 1
 name: two-kinds
@@ -138,6 +139,94 @@ fn a_new_project_is_profiled() {
     assert_eq!(again["figures"], document["figures"]);
     let difference = tidemill(&["profile", "diff", &files[2], &files[2]]).expect(0).stdout;
     assert_eq!(difference, "no differences\n");
+}
+
+/// A device of this machine at a socket; it ends with the test.
+struct Served(Child);
+
+impl Served {
+    fn start(socket: &Path, kind: &str) -> (Self, String) {
+        let (address, cache) = (format!("unix://{}", socket.display()), socket.with_extension("cache"));
+        let cache = cache.to_str().unwrap().to_owned();
+        let serve = ["device", "serve", "--listen", &address, "--kind", kind, "--backend", "rten"];
+        let mut device = command(&[&serve[..], &["--cache", &cache]].concat()).spawn().unwrap();
+        let mut told = BufReader::new(device.stderr.take().unwrap());
+        let device = Self(device);
+        let mut line = String::new();
+        while !line.contains("serves at") {
+            line.clear();
+            assert!(told.read_line(&mut line).unwrap() > 0, "it ended");
+        }
+        // What else it says must not block it.
+        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
+        (device, address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let process = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        let _ = kill_process(process, Signal::INT);
+        let _ = self.0.wait();
+    }
+}
+
+const SEEN: &str = "version: 1
+name: seen
+sources:
+  - {id: images, kind: image_directory, key: key, options: {path: pictures}}
+operators:
+  - {id: features, kind: ml, input: images, variants: [../../models/vqa/scene-features-tiny.yaml], batching: {max_batch: 2}}
+sinks:
+  - {id: seen, kind: jsonl, input: features, options: {path: seen.jsonl}}
+";
+
+#[test]
+fn a_model_is_measured_here_and_on_a_device() {
+    let place = Place::empty("seen");
+    place.write("workflow.yaml", SEEN);
+    let worker = "{type: here, price: 0.01 $/h, devices: [{kind: card}, {kind: other}]}";
+    let infrastructure = format!("version: 1\nname: i\ntiers: [{{id: edge, workers: [{worker}]}}]\n");
+    place.write("infrastructure.yaml", infrastructure);
+    std::fs::create_dir_all(place.path("pictures")).unwrap();
+    for number in 0..4 {
+        let picture = image::RgbImage::from_fn(320, 240, |x, y| image::Rgb([x as u8, y as u8, number]));
+        picture.save(place.path(&format!("pictures/{number}.png"))).unwrap();
+    }
+    let [workflow, infra, profile] =
+        ["workflow.yaml", "infrastructure.yaml", "profile/profile.yaml"].map(|file| place.argument(file));
+    let profile_by = |device: &str| {
+        tidemill(&["profile", "--budget", "1s", "--infra", &infra, &workflow, "--device", device])
+    };
+    let wrong = profile_by("cart=unix:///nowhere").expect(2).stderr;
+    assert!(wrong.contains("did you mean `card`?"), "{wrong}");
+    let wrong = profile_by("card").expect(2).stderr;
+    assert!(wrong.contains("the infrastructure has no address of the device `card`"), "{wrong}");
+    let wrong = profile_by("card=unix:///nowhere/device").expect(69).stderr;
+    assert!(wrong.contains("the device `card` cannot be measured"), "{wrong}");
+
+    let (_device, address) = Served::start(&place.path("device.socket"), "card");
+    let left = profile_by(&format!("card={address}")).expect(0).stderr;
+    assert!(left.contains("other is a device") && !left.contains("card is a device"), "{left}");
+    tidemill(&["validate", &workflow, &infra, &profile]).expect(0);
+    let found = Profile::load(place.path("profile/profile.yaml")).unwrap_or_else(|errors| panic!("{errors}"));
+    let machine = found.machine("card").unwrap();
+    assert_eq!((machine.how, machine.cores), (How::Measured, None));
+    assert!(machine.source.as_ref().unwrap().contains(&address), "{machine:?}");
+    let of = |kind: &str| found.service("features", Some("scene-features-tiny"), Some("rten"), kind).unwrap();
+    let (here, there) = (of("here"), of("card"));
+    // Decoding and scaling a picture is a part of the call here, and none of the device's time.
+    let part = here.model_part.unwrap().0;
+    assert!(part > 0.0 && part < 100.0, "{here:?}");
+    assert_eq!(there.model_part, Some(Percent(100.0)));
+    let file = std::fs::metadata(root().join("models/vqa/scene-features-tiny.onnx")).unwrap().len();
+    assert_eq!((there.peak_memory.unwrap().0, there.load_time, &there.after_pause), (file, None, &None));
+    assert!(here.peak_memory.unwrap().0 > file && here.load_time.is_some());
+    assert!(there.batch(1).unwrap().samples.unwrap() >= 5 && there.batch(1).unwrap().mean.unwrap().0 > 0);
+    // Sources and operators without models stay where they are.
+    assert!(
+        found.services.iter().all(|service| service.worker_type == "here" || service.operator == "features")
+    );
 }
 
 #[test]

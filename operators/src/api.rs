@@ -284,6 +284,11 @@ pub trait Inference: Send {
         Duration::ZERO
     }
 
+    /// Time so far of the model's own runs, without the preparation of inputs and outputs. `None`: not known.
+    fn model_time(&self) -> Option<Duration> {
+        None
+    }
+
     /// The backend that computes it, where there is a choice.
     fn backend(&self) -> Option<ChosenBackend> {
         None

@@ -79,7 +79,7 @@ impl Fit {
     }
 
     /// Returns the profile with all measured times multiplied by the factors of their operators and marked as predicted;
-    /// published ones stay.
+    /// published ones, and those of `devices`, stay: this processor says nothing about them.
     ///
     /// ```
     /// use tidemill_profiler::fit::{Comparison, Fit};
@@ -96,14 +96,16 @@ impl Fit {
     /// let one = Comparison { operator, variant, backend, profiled: 10e6, measured: 15e6 };
     /// let fit = Fit::from_comparisons(vec![one]).expect("there is one");
     /// assert!(!fit.fits());
-    /// let corrected = fit.corrected(&profile, "another processor");
+    /// let corrected = fit.corrected(&profile, "another processor", &[]);
     /// assert_eq!(corrected.services[0].batches[0].p50.map(|time| time.0), Some(15_000_000));
     /// # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
     /// ```
-    pub fn corrected(&self, profile: &Profile, cpu: &str) -> Profile {
+    pub fn corrected(&self, profile: &Profile, cpu: &str, devices: &[&str]) -> Profile {
         let mut corrected = profile.clone();
-        let is_ours = |how: How| how != How::Published;
-        for service in corrected.services.iter_mut().filter(|service| is_ours(service.how)) {
+        let is_ours = |how: How, name: &str| how != How::Published && !devices.contains(&name);
+        for service in
+            corrected.services.iter_mut().filter(|service| is_ours(service.how, &service.worker_type))
+        {
             let factor = self.factors.get(&service.operator).copied().unwrap_or(self.overall);
             service.how = How::Predicted;
             service.load_time = service.load_time.map(|time| times(time, factor));
@@ -113,7 +115,9 @@ impl Fit {
                 after.times = scaled(&after.times);
             }
         }
-        for machine in corrected.machines.iter_mut().filter(|machine| is_ours(machine.how)) {
+        for machine in
+            corrected.machines.iter_mut().filter(|machine| is_ours(machine.how, &machine.worker_type))
+        {
             let before = machine.source.take().unwrap_or_else(|| "a profile".to_owned());
             machine.source = Some(format!(
                 "{before}; times multiplied by {:.2} on average after a short measurement on: {cpu}",
@@ -200,6 +204,26 @@ mod tests {
     }
 
     #[test]
+    fn times_of_devices_are_not_corrected() {
+        let text = "
+version: 1
+workflow: {name: w}
+machines: [{worker_type: small, how: measured}, {worker_type: card, how: measured}]
+services:
+  - {operator: a, variant: v, worker_type: small, how: measured, batches: [{batch: 1, p50: 10ms}]}
+  - {operator: a, variant: v, worker_type: card, how: measured, batches: [{batch: 1, p50: 10ms}]}
+";
+        let profile = Profile::parse(text, "p").unwrap_or_else(|error| panic!("{error}"));
+        let fit = Fit::from_comparisons(vec![comparison("a", 10.0, 20.0)]).unwrap();
+        let corrected = fit.corrected(&profile, "c", &["card"]);
+        let found: Vec<_> =
+            corrected.services.iter().map(|service| (service.how, service.batches[0].p50)).collect();
+        let ms = |ms: u64| Some(TimeSpan(ms * 1_000_000));
+        assert_eq!(found, [(How::Predicted, ms(20)), (How::Measured, ms(10))]);
+        assert_eq!(corrected.machines[1], profile.machines[1]);
+    }
+
+    #[test]
     fn the_ends_of_every_operator_are_measured_on_the_fastest_kind() {
         let services: String = [("a1", 3), ("a2", 9), ("a3", 5)]
             .map(|(variant, p50)| {
@@ -220,12 +244,14 @@ mod tests {
             factor: 1.0,
             cores: None,
             memory: None,
+            device: None,
         };
         let task = |variant: &str, cpus| Task {
             operator: "a".to_owned(),
             variant: Some(variant.to_owned()),
             backend: Some("rten".to_owned()),
             cpus,
+            device: None,
             batches: vec![1, 8],
         };
         let tasks: Vec<Task> = ["a1", "a2", "a3", "a4"]

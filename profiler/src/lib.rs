@@ -8,6 +8,7 @@
 //! | [`accuracy`], [`messages`] | figures from these outputs |
 //! | [`worker`], [`child`] | one operator measured in a process of its own |
 //! | [`overheads`] | costs of the engine itself |
+//! | [`device`] | models on a device, by the times that it reports |
 //! | [`limits`] | processes restrained to the speed of slower machines |
 //! | [`tasks`], [`schedule`], [`state`] | the measurements to make, their order, and those already made |
 //! | [`fit`] | a profile made elsewhere compared with this machine |
@@ -15,12 +16,13 @@
 //! | [`profiling`] | all of it together |
 //!
 //! Service times are measured with the engine's calls (`infer`, `process`, `apply` and `advance`), so they include the
-//! preparation of inputs and outputs. They exclude the engine's own work around these calls.
+//! preparation of inputs and outputs; `model_part` is the model's own part of them. They exclude the engine's own work around these calls.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
 pub mod accuracy;
 pub mod cache;
 pub mod child;
+pub mod device;
 mod entries;
 pub mod error;
 pub mod fit;

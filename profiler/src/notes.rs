@@ -58,6 +58,7 @@ mod tests {
             variant: Some("v".to_owned()),
             backend: None,
             cpus: None,
+            device: None,
             batches: vec![1],
         };
         let share = Task { cpus: Some(0.5), ..task.clone() };
@@ -84,8 +85,14 @@ mod tests {
 
     #[test]
     fn times_of_a_slower_processor_are_told() {
-        let task =
-            Task { operator: "o".to_owned(), variant: None, backend: None, cpus: None, batches: vec![1] };
+        let task = Task {
+            operator: "o".to_owned(),
+            variant: None,
+            backend: None,
+            cpus: None,
+            device: None,
+            batches: vec![1],
+        };
         let of = |slowest_pace| TaskState { slowest_pace, ..TaskState::default() };
         let note = drifted(&[task.clone(), task.clone()], &[of(1_000), of(1_500)], 1_000).unwrap();
         assert!(note.contains("1 of 2") && note.contains("1.50 times"), "{note}");

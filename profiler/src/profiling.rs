@@ -2,6 +2,7 @@
 use crate::accuracy;
 use crate::cache::{self, OutputCache};
 use crate::child::{Measuring, Program};
+use crate::device::Device;
 use crate::entries::{machine, service};
 use crate::error::ProfileError;
 use crate::fit::{self, Comparison, Fit};
@@ -52,6 +53,8 @@ pub struct Options {
     pub budget: Duration,
     /// Slowdown of worker types against this machine.
     pub factors: BTreeMap<String, f64>,
+    /// Devices to measure too.
+    pub devices: Vec<Device>,
     /// Folder for outputs of models.
     pub cache: PathBuf,
     /// Folder for measurements so far.
@@ -119,7 +122,7 @@ pub fn profile(
 ) -> Result<Finished, ProfileError> {
     let stopwatch = Stopwatch::start();
     cgroup::remove_left_behind();
-    let (kinds, mut notes) = tasks::kinds(infrastructure, &options.host, &options.factors);
+    let (kinds, mut notes) = tasks::kinds(infrastructure, &options.host, &options.factors, &options.devices);
     let mut flow = Flow::new(subject, options.samples, OutputCache::new(&options.cache), should_end)?;
     let states = StateFolder::new(&options.state);
     let inputs = inputs(subject, &mut flow, &states, &mut notes)?;
@@ -156,14 +159,17 @@ pub fn profile(
     }
     let best = session.best_pace.get();
     for kind in &kinds {
-        let overheads = session.overheads(kind, &mut notes)?;
-        let of_kind = all.iter().zip(&found).filter(|(task, _)| task.cpus == kind.cpus);
+        let overheads = match kind.device {
+            Some(_) => None, // no stage runs on a device
+            None => session.overheads(kind, &mut notes)?,
+        };
+        let of_kind = all.iter().zip(&found).filter(|(task, _)| task.is_of(kind));
         let slowness = of_kind.map(|(_, state)| pace::slowness(state, best)).fold(1.0, f64::max);
         profile.machines.push(Machine { overheads, ..machine(kind, &options.host, slowness) });
         profile.services.extend(
             all.iter()
                 .zip(&found)
-                .filter(|(task, _)| task.cpus == kind.cpus)
+                .filter(|(task, _)| task.is_of(kind))
                 .filter_map(|(task, state)| service(subject, kind, task, state)),
         );
     }
@@ -198,7 +204,7 @@ pub fn fit(
 ) -> Result<Option<Fit>, ProfileError> {
     let stopwatch = Stopwatch::start();
     cgroup::remove_left_behind();
-    let (kinds, mut notes) = tasks::kinds(infrastructure, &options.host, &options.factors);
+    let (kinds, mut notes) = tasks::kinds(infrastructure, &options.host, &options.factors, &options.devices);
     let mut flow = Flow::new(subject, options.samples, OutputCache::new(&options.cache), should_end)?;
     let states = StateFolder::new(&options.state);
     tell(Stage::Outputs { done: 0, of: 1, seconds: stopwatch.seconds() });
@@ -404,10 +410,14 @@ impl Session<'_> {
         }
     }
 
+    /// The processor's pace; 0 for a device, whose pace this processor does not show.
     fn pace(&self, task: &Task, process: &mut Measuring) -> Result<u64, ProfileError> {
+        if task.device.is_some() {
+            return Ok(0);
+        }
         match process.ask(&Request::Pace)? {
             Reply::Measured(times) => {
-                let pace = times.into_iter().min().unwrap_or(0);
+                let pace = times.each.into_iter().min().unwrap_or(0);
                 self.paced(pace);
                 Ok(pace)
             }
@@ -465,9 +475,12 @@ impl Session<'_> {
             variants: variants.collect(),
             backend: task.backend.clone(),
             inputs: self.inputs[&task.operator].files.clone(),
+            device: task.device.clone(),
         };
         state.what = task.name();
         match process.ask(&Request::Load(load))? {
+            // A device gets the files of a model once: the time is that of no load.
+            Reply::Loaded(_) if task.device.is_some() => {}
             Reply::Loaded(nanoseconds) => state.load.push(scaled(nanoseconds)),
             other => return Err(unexpected(task, &other)),
         }
@@ -489,13 +502,20 @@ impl Session<'_> {
             let least = schedule::LEAST.saturating_sub(samples.len()).max(1);
             let request = Request::Measure { batch: batch as usize, seconds, least, most };
             match process.ask(&request)? {
-                Reply::Measured(times) => samples.extend(times.into_iter().map(scaled)),
+                Reply::Measured(times) => {
+                    if let Some(model) = times.model {
+                        let (own, whole) = state.model.entry(batch).or_default();
+                        *own += model;
+                        *whole += times.each.iter().sum::<u64>();
+                    }
+                    samples.extend(times.each.into_iter().map(scaled));
+                }
                 other => return Err(unexpected(task, &other)),
             }
         }
         if extent == Extent::All && schedule::wants_pause(task, state) {
             match process.ask(&Request::MeasureAfterPause { calls: CALLS_AFTER_PAUSE })? {
-                Reply::Measured(times) => state.after_pause.extend(times.into_iter().map(scaled)),
+                Reply::Measured(times) => state.after_pause.extend(times.each.into_iter().map(scaled)),
                 other => return Err(unexpected(task, &other)),
             }
         }

@@ -49,10 +49,14 @@ pub fn next_unbegun(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
 }
 
 /// Whether calls after a pause are still to be measured: for models, and not on a share of a processor, which behaves as a
-/// whole one while its quota lasts.
+/// whole one while its quota lasts, nor on a device.
 pub fn wants_pause(task: &Task, state: &TaskState) -> bool {
     let is_whole = task.cpus.is_none_or(|cpus| cpus >= 1.0);
-    task.variant.is_some() && is_whole && state.failed.is_none() && state.after_pause.is_empty()
+    task.variant.is_some()
+        && task.device.is_none()
+        && is_whole
+        && state.failed.is_none()
+        && state.after_pause.is_empty()
 }
 
 /// Returns the index of the next task with calls after a pause to measure.
@@ -123,7 +127,14 @@ mod tests {
     use super::*;
 
     fn task(batches: &[u32]) -> Task {
-        Task { operator: "o".to_owned(), variant: None, backend: None, cpus: None, batches: batches.to_vec() }
+        Task {
+            operator: "o".to_owned(),
+            variant: None,
+            backend: None,
+            cpus: None,
+            device: None,
+            batches: batches.to_vec(),
+        }
     }
 
     fn state(samples: &[(u32, Vec<u64>)]) -> TaskState {
@@ -156,6 +167,8 @@ mod tests {
         let models = [tasks[0].clone(), model(Some(0.5)), model(Some(1.0))];
         let mut of_models = [TaskState::default(), TaskState::default(), TaskState::default()];
         assert_eq!(next_without_pause(&models, &of_models), Some(2));
+        let there = Task { device: Some("hub:7400".to_owned()), ..model(None) };
+        assert!(wants_pause(&model(None), &of_models[0]) && !wants_pause(&there, &of_models[0]));
         of_models[2].after_pause.push(5);
         assert_eq!(next_without_pause(&models, &of_models), None);
         states[1] = state(&[(1, steady.clone())]);

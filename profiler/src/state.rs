@@ -23,6 +23,9 @@ pub struct TaskState {
     pub peak_memory: u64,
     /// Nanoseconds of each batch, by size of the batch.
     pub batches: BTreeMap<u32, Vec<u64>>,
+    /// Nanoseconds of the model's own runs, and of the whole calls, by size of the batch; only of calls of which both are known.
+    #[serde(default)]
+    pub model: BTreeMap<u32, (u64, u64)>,
     /// Nanoseconds of calls with one record after a pause.
     #[serde(default)]
     pub after_pause: Vec<u64>,
@@ -35,6 +38,16 @@ pub struct TaskState {
     /// Reason why it cannot be measured; tried again the next time.
     #[serde(skip)]
     pub failed: Option<String>,
+}
+
+impl TaskState {
+    /// The model's own part of the times, at most 1: the mean over the sizes of batches; none: not measured.
+    pub fn model_part(&self) -> Option<f64> {
+        let known = self.model.values().filter(|(_, whole)| *whole > 0);
+        let parts: Vec<f64> = known.map(|(model, whole)| *model as f64 / *whole as f64).collect();
+        let mean = parts.iter().sum::<f64>() / parts.len() as f64;
+        (!parts.is_empty()).then(|| mean.min(1.0))
+    }
 }
 
 /// A folder of states.
@@ -133,6 +146,7 @@ mod tests {
             load: vec![5],
             peak_memory: 7,
             batches: BTreeMap::from([(1, vec![1, 2, 3])]),
+            model: BTreeMap::from([(1, (5, 6))]),
             after_pause: vec![4],
             quickest_pace: 0,
             slowest_pace: 0,
@@ -142,6 +156,16 @@ mod tests {
         assert_eq!(states.load("a"), state);
         std::fs::write(folder.path().join("state/a.json"), "{").unwrap();
         assert_eq!(states.load("a"), TaskState::default());
+    }
+
+    #[test]
+    fn each_size_of_batches_counts_alike_in_the_part_of_a_model() {
+        let of = |model: &[(u32, (u64, u64))]| {
+            TaskState { model: model.iter().copied().collect(), ..TaskState::default() }.model_part()
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(1, (60, 100)), (8, (8000, 10_000)), (16, (0, 0))]), Some(0.7));
+        assert_eq!(of(&[(1, (101, 100))]), Some(1.0), "two clocks");
     }
 
     #[test]

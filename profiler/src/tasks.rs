@@ -1,4 +1,6 @@
-//! The measurements to make: operators with each model and backend, on each worker type that this machine can emulate.
+//! The measurements to make: operators with each model and backend, on each worker type that this machine can emulate, and
+//! models on devices.
+use crate::device::Device;
 use crate::subject::Subject;
 use std::collections::BTreeMap;
 use tidemill_spec::digest::sha256;
@@ -19,7 +21,7 @@ pub struct Host {
     pub busy: Option<f64>,
 }
 
-/// A type of worker that can be measured here.
+/// A type of worker that can be measured here, or a kind of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
     /// Name in the infrastructure.
@@ -34,14 +36,17 @@ pub struct Kind {
     pub cores: Option<f64>,
     /// Memory of the type.
     pub memory: Option<Bytes>,
+    /// The device to measure, if the name is that of a kind of devices.
+    pub device: Option<Device>,
 }
 
-/// Returns the worker types of an infrastructure that can be measured here, and the reasons why others cannot. `factors`
-/// has the slowdown of types against this machine.
+/// Returns the worker types of an infrastructure that can be measured here, then the devices, and the reasons why others
+/// cannot. `factors` has the slowdown of types against this machine.
 pub fn kinds(
     infrastructure: &Infrastructure,
     host: &Host,
     factors: &BTreeMap<String, f64>,
+    devices: &[Device],
 ) -> (Vec<Kind>, Vec<String>) {
     let (mut kinds, mut left): (Vec<Kind>, Vec<String>) = (Vec::new(), Vec::new());
     let mut seen: Vec<&str> = Vec::new();
@@ -57,6 +62,20 @@ pub fn kinds(
                 accelerator.accelerator_type
             )),
             None => kinds.push(kind(worker, host, factors.get(name).copied().unwrap_or(1.0))),
+        }
+    }
+    let workers = infrastructure.tiers.iter().flat_map(|tier| tier.workers.iter());
+    for name in workers.flat_map(|worker| &worker.devices).map(|device| device.kind.value.as_str()) {
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        match devices.iter().find(|device| device.kind == name) {
+            Some(device) => kinds.push(of_device(device)),
+            None => left.push(format!(
+                "{name} is a device: measure it with `--device {name}=ADDRESS`, where `tidemill device serve` listens, or \
+                 write its figures into a profile and merge it"
+            )),
         }
     }
     (kinds, left)
@@ -77,10 +96,23 @@ fn kind(worker: &WorkerType, host: &Host, factor: f64) -> Kind {
         factor,
         cores,
         memory: worker.memory.as_ref().map(|memory| memory.value),
+        device: None,
     }
 }
 
-/// One measurement; worker types with equal restraints share it.
+fn of_device(device: &Device) -> Kind {
+    Kind {
+        worker_type: device.kind.clone(),
+        how: How::Measured,
+        cpus: None,
+        factor: 1.0,
+        cores: None,
+        memory: None,
+        device: Some(device.clone()),
+    }
+}
+
+/// One measurement; worker types with equal restraints share it, and kinds of devices at one address.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// Operator or source id.
@@ -91,6 +123,8 @@ pub struct Task {
     pub backend: Option<String>,
     /// Processors to restrain the process to.
     pub cpus: Option<f64>,
+    /// Address of the device that computes the model; none: the process.
+    pub device: Option<String>,
     /// Sizes of batches.
     pub batches: Vec<u32>,
 }
@@ -106,7 +140,16 @@ impl Task {
         if let Some(cpus) = self.cpus {
             name.push_str(&format!(" on {cpus} cpu"));
         }
+        if let Some(device) = &self.device {
+            name.push_str(&format!(" on {device}"));
+        }
         name
+    }
+
+    /// Whether its times are those of a type of worker or a kind of device.
+    pub fn is_of(&self, kind: &Kind) -> bool {
+        let address = kind.device.as_ref().map(|device| device.address.as_str());
+        (self.cpus, self.device.as_deref()) == (kind.cpus, address)
     }
 
     /// Returns a key that changes whenever the times may: the name of its state.
@@ -122,10 +165,10 @@ impl Task {
     }
 }
 
-/// Returns all measurements: sources, then operators, in the order of the workflow.
+/// Returns all measurements: sources, then operators, in the order of the workflow, then models on devices.
 pub fn tasks(subject: &Subject, kinds: &[Kind]) -> Vec<Task> {
     let mut limits: Vec<Option<f64>> = Vec::new();
-    for kind in kinds {
+    for kind in kinds.iter().filter(|kind| kind.device.is_none()) {
         if !limits.contains(&kind.cpus) {
             limits.push(kind.cpus);
         }
@@ -137,6 +180,7 @@ pub fn tasks(subject: &Subject, kinds: &[Kind]) -> Vec<Task> {
             variant: variant.map(str::to_owned),
             backend: backend.map(str::to_owned),
             cpus: *cpus,
+            device: None,
             batches: batches.to_vec(),
         }));
     };
@@ -153,6 +197,35 @@ pub fn tasks(subject: &Subject, kinds: &[Kind]) -> Vec<Task> {
             for backend in &model.backends {
                 add(&operator.id, Some(model.id()), Some(backend), &batches);
             }
+        }
+    }
+    let mut addresses: Vec<&str> = Vec::new();
+    for device in kinds.iter().filter_map(|kind| kind.device.as_ref()) {
+        if !addresses.contains(&device.address.as_str()) {
+            addresses.push(&device.address);
+            tasks.extend(on_device(subject, device));
+        }
+    }
+    tasks
+}
+
+/// The measurements of all models with the back ends of a device that they allow.
+fn on_device(subject: &Subject, device: &Device) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for operator in &subject.workflow.operators {
+        let named = operator.named_backend();
+        for model in subject.models.get(&operator.id.value).into_iter().flatten() {
+            let allowed = |backend: &&String| {
+                model.manifest.allows(backend) && named.is_none_or(|named| named == backend.as_str())
+            };
+            tasks.extend(device.backends.iter().filter(allowed).map(|backend| Task {
+                operator: operator.id.value.clone(),
+                variant: Some(model.id().to_owned()),
+                backend: Some(backend.clone()),
+                cpus: None,
+                device: Some(device.address.clone()),
+                batches: sizes(operator.batching.as_ref().map_or(1, |batching| batching.max_batch.value)),
+            }));
         }
     }
     tasks
@@ -195,7 +268,7 @@ tiers:
         let infrastructure =
             Infrastructure::parse(INFRASTRUCTURE, "i").unwrap_or_else(|errors| panic!("{errors}"));
         let factors = BTreeMap::from([("old".to_owned(), 1.5)]);
-        let (kinds, left) = kinds(&infrastructure, &host(), &factors);
+        let (kinds, left) = kinds(&infrastructure, &host(), &factors, &[]);
         let facts: Vec<_> = kinds.iter().map(|k| (k.worker_type.as_str(), k.how, k.cpus, k.factor)).collect();
         assert_eq!(
             facts,
@@ -213,6 +286,33 @@ tiers:
     }
 
     #[test]
+    fn devices_get_models_with_back_ends_that_both_have() {
+        let text = INFRASTRUCTURE.replace(
+            "{type: large, vcpu: 16, price: 0.5 $/h}",
+            "{type: large, vcpu: 2, price: 0.5 $/h, devices: [{kind: card}, {kind: other}, {kind: twin}]}",
+        );
+        let infrastructure = Infrastructure::parse(&text, "i").unwrap_or_else(|errors| panic!("{errors}"));
+        let device = |kind: &str| Device {
+            kind: kind.to_owned(),
+            address: "hub:7400".to_owned(),
+            backends: vec!["nothing-allows-it".to_owned(), "rten".to_owned()],
+        };
+        let (kinds, left) =
+            kinds(&infrastructure, &host(), &BTreeMap::new(), &[device("card"), device("twin")]);
+        assert!(left.len() == 2 && left[1].contains("--device other=ADDRESS"), "{left:?}");
+        let cards: Vec<&Kind> = kinds.iter().filter(|kind| kind.device.is_some()).collect();
+        assert_eq!((cards.len(), cards[0].worker_type.as_str()), (2, "card"));
+        let tasks = tasks(&subject(), &kinds);
+        let there: Vec<&Task> = tasks.iter().filter(|task| task.is_of(cards[0])).collect();
+        assert!(there.iter().all(|task| task.backend.as_deref() == Some("rten") && task.is_of(cards[1])));
+        // One of each of the five models: both kinds are at one address.
+        assert_eq!((there.len(), tasks.iter().filter(|task| task.device.is_some()).count()), (5, 5));
+        assert!(there[0].name().ends_with(" rten on hub:7400"), "{}", there[0].name());
+        let here = kinds.iter().find(|kind| kind.device.is_none() && kind.cpus.is_none()).unwrap();
+        assert!(!there[0].is_of(here) && tasks[1].is_of(here), "{:?}", tasks[1]);
+    }
+
+    #[test]
     fn sizes_double_up_to_the_largest() {
         assert_eq!(sizes(1), [1]);
         assert_eq!(sizes(8), [1, 2, 4, 8]);
@@ -227,6 +327,7 @@ tiers:
             variant: None,
             backend: None,
             cpus,
+            device: None,
             batches: vec![1],
         };
         let key = |task: Task, input: &str| task.key(&subject, &host(), input);

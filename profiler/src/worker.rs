@@ -1,6 +1,7 @@
 //! The process that measures one operator. It reads requests on stdin and answers on stdout, one JSON object per line. It
 //! ends with its stdin, so it never outlives the process that started it.
 use crate::cache;
+use crate::device::{OnDevice, Opener};
 use crate::overheads;
 use crate::pace;
 use crate::records::window;
@@ -77,6 +78,24 @@ pub struct Load {
     pub backend: Option<String>,
     /// Files with the operator's input, one for each input, in a valid order of arrival.
     pub inputs: Vec<PathBuf>,
+    /// Address of the device that computes its model; none: this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+}
+
+/// Times of batches.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// Nanoseconds of each batch.
+    pub each: Vec<u64>,
+    /// Nanoseconds of all of them together in the model's own runs; none: not known.
+    pub model: Option<u64>,
+}
+
+impl From<Vec<u64>> for Times {
+    fn from(each: Vec<u64>) -> Self {
+        Self { each, model: None }
+    }
 }
 
 /// A reply.
@@ -85,9 +104,9 @@ pub struct Load {
 pub enum Reply {
     /// The operator is ready; nanoseconds from process start to the first result.
     Loaded(u64),
-    /// Nanoseconds of each batch.
-    Measured(Vec<u64>),
-    /// Bytes.
+    /// Times of the batches.
+    Measured(Times),
+    /// Bytes: the peak of the process, or the files of a model on a device.
     Memory(u64),
     /// Costs of the engine.
     Overheads(overheads::Found),
@@ -95,11 +114,11 @@ pub enum Reply {
     Failed(String),
 }
 
-/// Answers requests until stdin ends.
+/// Answers requests until stdin ends. `open`: loads a model on a device.
 ///
 /// # Errors
 /// When stdout is closed.
-pub fn serve(registry: &Registry) -> io::Result<()> {
+pub fn serve(registry: &Registry, open: Opener<'_>) -> io::Result<()> {
     let (sender, requests) = mpsc::channel::<String>();
     // Reads in a thread, so that the end of stdin ends the process even while a model runs for minutes.
     std::thread::Builder::new().name("requests".into()).spawn(move || {
@@ -115,7 +134,7 @@ pub fn serve(registry: &Registry) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in requests {
         let reply = match serde_json::from_str(&line) {
-            Ok(request) => answer(request, registry, &mut bench),
+            Ok(request) => answer(request, registry, open, &mut bench),
             Err(error) => Err(error.to_string()),
         };
         let reply = reply.unwrap_or_else(Reply::Failed);
@@ -126,10 +145,15 @@ pub fn serve(registry: &Registry) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(request: Request, registry: &Registry, bench: &mut Option<Bench>) -> Result<Reply, String> {
+fn answer(
+    request: Request,
+    registry: &Registry,
+    open: Opener<'_>,
+    bench: &mut Option<Bench>,
+) -> Result<Reply, String> {
     match (request, bench) {
         (Request::Load(load), bench) => {
-            let (loaded, nanoseconds) = Bench::load(&load, registry)?;
+            let (loaded, nanoseconds) = Bench::load(&load, registry, open)?;
             *bench = Some(loaded);
             Ok(Reply::Loaded(nanoseconds))
         }
@@ -137,14 +161,18 @@ fn answer(request: Request, registry: &Registry, bench: &mut Option<Bench>) -> R
             bench.measure(batch, seconds, least, most).map(Reply::Measured).map_err(|error| error.to_string())
         }
         (Request::MeasureAfterPause { calls }, Some(bench)) => {
-            bench.measure_after_pause(calls).map(Reply::Measured).map_err(|error| error.to_string())
+            let times = bench.measure_after_pause(calls).map_err(|error| error.to_string())?;
+            Ok(Reply::Measured(times.into()))
         }
         (Request::Measure { .. } | Request::MeasureAfterPause { .. }, None) => {
             Err("nothing is loaded".to_owned())
         }
         (Request::Overheads, _) => overheads::Found::measure().map(Reply::Overheads),
-        (Request::Pace, _) => Ok(Reply::Measured(vec![pace::pace()])),
-        (Request::Memory, _) => Ok(Reply::Memory(peak_memory())),
+        (Request::Pace, _) => Ok(Reply::Measured(vec![pace::pace()].into())),
+        (Request::Memory, bench) => {
+            let on_device = bench.as_ref().and_then(|bench| bench.device_bytes());
+            Ok(Reply::Memory(on_device.unwrap_or_else(peak_memory)))
+        }
     }
 }
 
@@ -165,11 +193,31 @@ enum Bench {
         inputs: Vec<RecordBatch>,
         next: usize,
         warm: BTreeSet<usize>,
+        /// Bytes of its model's files, if a device computes it: then the times are those that the device reports.
+        on_device: Option<u64>,
     },
 }
 
+/// One call, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Call {
+    whole: u64,
+    /// The model's own runs in it.
+    model: Option<u64>,
+}
+
+impl From<u64> for Call {
+    fn from(whole: u64) -> Self {
+        Self { whole, model: None }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Bench {
-    fn load(load: &Load, registry: &Registry) -> Result<(Self, u64), String> {
+    fn load(load: &Load, registry: &Registry, open: Opener<'_>) -> Result<(Self, u64), String> {
         let mut workflow = Workflow::load(&load.workflow).map_err(|found| found.render(false))?;
         for operator in &mut workflow.operators {
             if let Some(wanted) = load.variants.get(&operator.id.value) {
@@ -198,8 +246,18 @@ impl Bench {
         let bound = workflow
             .bind_operator(&load.operator, &choice, Step::Open)
             .map_err(|found| found.render(false))?;
-        let instance = (bound.make)().map_err(|error| error.to_string())?;
-        let mut bench = Self::Operator { bound, instance, inputs, next: 0, warm: BTreeSet::new() };
+        let (instance, on_device) = match &load.device {
+            None => ((bound.make)().map_err(|error| error.to_string())?, None),
+            Some(device) => {
+                let spec = bound
+                    .model
+                    .as_ref()
+                    .ok_or("no device computes it: its model keeps states, or belongs to this program")?;
+                let OnDevice { model, bytes } = open(spec, device).map_err(|error| error.to_string())?;
+                (Instance::Inference(model), Some(bytes))
+            }
+        };
+        let mut bench = Self::Operator { bound, instance, inputs, next: 0, warm: BTreeSet::new(), on_device };
         bench.once(1).map_err(|error| error.to_string())?;
         Ok((bench, stopwatch.nanoseconds()))
     }
@@ -210,7 +268,7 @@ impl Bench {
         seconds: f64,
         least: usize,
         most: usize,
-    ) -> Result<Vec<u64>, OperatorError> {
+    ) -> Result<Times, OperatorError> {
         if let Self::Operator { warm, .. } = self
             && warm.insert(batch)
         {
@@ -218,17 +276,33 @@ impl Bench {
                 self.once(batch)?;
             }
         }
-        let runs = (LEAST_SAMPLE / self.once(batch)?.max(1)).clamp(1, MOST_RUNS);
+        let first = self.once(batch)?;
+        let runs = match self.device_bytes() {
+            // Its clock is the device's, and each call takes a round trip.
+            Some(_) => 1,
+            None => (LEAST_SAMPLE / first.whole.max(1)).clamp(1, MOST_RUNS),
+        };
         let stopwatch = Stopwatch::start();
-        let mut times = Vec::new();
-        while times.len() < most && (times.len() < least || stopwatch.seconds() < seconds) {
-            let mut sum = 0;
+        let mut times = Times { each: Vec::new(), model: first.model.map(|_| 0) };
+        while times.each.len() < most && (times.each.len() < least || stopwatch.seconds() < seconds) {
+            let mut sum = Call { whole: 0, model: Some(0) };
             for _ in 0..runs {
-                sum += self.once(batch)?;
+                let call = self.once(batch)?;
+                sum.whole += call.whole;
+                sum.model = sum.model.zip(call.model).map(|(all, own)| all + own);
             }
-            times.push(sum / runs);
+            times.each.push(sum.whole / runs);
+            times.model = times.model.zip(sum.model).map(|(all, own)| all + own / runs);
         }
         Ok(times)
+    }
+
+    /// Bytes of the files of a model on a device.
+    fn device_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Source { .. } => None,
+            Self::Operator { on_device, .. } => *on_device,
+        }
     }
 
     fn measure_after_pause(&mut self, calls: usize) -> Result<Vec<u64>, OperatorError> {
@@ -239,13 +313,13 @@ impl Bench {
             std::hint::black_box(&other);
             // Last, so that the processor sleeps until the call.
             std::thread::sleep(Duration::from_nanos(PAUSE));
-            times.push(self.once(1)?);
+            times.push(self.once(1)?.whole);
         }
         Ok(times)
     }
 
-    /// Runs one batch; returns nanoseconds.
-    fn once(&mut self, batch: usize) -> Result<u64, OperatorError> {
+    /// Runs one batch.
+    fn once(&mut self, batch: usize) -> Result<Call, OperatorError> {
         match self {
             Self::Source { bound, reader } => {
                 for _ in 0..2 {
@@ -253,27 +327,39 @@ impl Bench {
                     let read = reader.read(batch, usize::MAX)?;
                     let elapsed = stopwatch.nanoseconds();
                     match read {
-                        SourceRead::Rows { .. } => return Ok(elapsed),
+                        SourceRead::Rows { .. } => return Ok(elapsed.into()),
                         SourceRead::Idle { .. } => {}
                         SourceRead::End => *reader = (bound.make)()?,
                     }
                 }
                 Err(OperatorError::new("it gives no records"))
             }
-            Self::Operator { bound, instance, inputs, next, .. } => {
+            Self::Operator { bound, instance, inputs, next, on_device, .. } => {
                 let mut output = Output::default();
                 if let Instance::Stateful(_) = instance {
-                    return epoch(bound, instance, inputs, next, batch);
+                    return epoch(bound, instance, inputs, next, batch).map(Call::from);
                 }
                 let input = window(&inputs[0], *next, batch);
                 *next += batch;
                 let stopwatch = Stopwatch::start();
+                let mut model_time = None;
                 match instance {
                     Instance::Stateless(operator) => operator.process(&input, &mut output)?,
-                    Instance::Inference(model) => model.infer(&input, &mut output)?,
+                    Instance::Inference(model) => {
+                        let before = model.model_time();
+                        model.infer(&input, &mut output)?;
+                        model_time = model.model_time().zip(before).map(|(after, before)| after - before);
+                    }
                     Instance::Stateful(_) => {}
                 }
-                Ok(stopwatch.nanoseconds())
+                let elapsed = stopwatch.nanoseconds();
+                if on_device.is_some() {
+                    let times =
+                        output.device.ok_or_else(|| OperatorError::new("the device reports no times"))?;
+                    let computed = nanoseconds(times.compute);
+                    return Ok(Call { whole: computed, model: Some(computed) });
+                }
+                Ok(Call { whole: elapsed, model: model_time.map(nanoseconds) })
             }
         }
     }
@@ -311,6 +397,8 @@ fn epoch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_operators::api::{DeviceTimes, Inference};
+    use tidemill_operators::model::ModelSpec;
 
     const WORKFLOW: &str = "
 version: 1
@@ -326,7 +414,66 @@ sinks: [{id: out, kind: jsonl, input: same, options: {path: out.jsonl}}]
         std::fs::write(folder.join("workflow.yaml"), WORKFLOW).unwrap();
         std::fs::write(folder.join("rows.csv"), "k,x\na,1\nb,2\nc,3\n").unwrap();
         let workflow = folder.join("workflow.yaml");
-        Load { workflow, operator: operator.to_owned(), variants: BTreeMap::new(), backend: None, inputs }
+        Load {
+            workflow,
+            operator: operator.to_owned(),
+            variants: BTreeMap::new(),
+            backend: None,
+            inputs,
+            device: None,
+        }
+    }
+
+    fn nowhere(_spec: &ModelSpec, device: &str) -> Result<OnDevice, OperatorError> {
+        Err(OperatorError::new(format!("nothing listens at {device}")))
+    }
+
+    /// A model whose runs take 2 ms of each call by its own clock; a device would take 7 ms for each row.
+    struct Fake(Duration);
+
+    impl Inference for Fake {
+        fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+            self.0 += Duration::from_millis(2);
+            let compute = Duration::from_millis(7 * batch.num_rows() as u64);
+            output.device = Some(DeviceTimes { compute, ..DeviceTimes::default() });
+            Ok(())
+        }
+
+        fn model_time(&self) -> Option<Duration> {
+            Some(self.0)
+        }
+    }
+
+    fn bench_of_fake(on_device: Option<u64>) -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let workflow = Workflow::load(load(folder.path(), "large", Vec::new()).workflow).unwrap();
+        let bound = bind_workflow(&workflow, &Registry::builtin(), |_| Choice::default()).unwrap();
+        let rows = crate::records::read(&bound.sources["rows"], 0, 10).unwrap();
+        Bench::Operator {
+            bound: bound.operators["large"].clone(),
+            instance: Instance::Inference(Box::new(Fake(Duration::ZERO))),
+            inputs: vec![rows],
+            next: 0,
+            warm: BTreeSet::new(),
+            on_device,
+        }
+    }
+
+    #[test]
+    fn the_time_of_the_model_itself_is_told_beside_that_of_the_calls() {
+        let times = bench_of_fake(None).measure(1, 0.0, 7, 100).unwrap();
+        // 2 ms by the model's clock in each of the seven, however long the calls took.
+        assert_eq!((times.each.len(), times.model), (7, Some(14_000_000)));
+        assert!(times.each.iter().all(|time| *time != 7_000_000), "{times:?}");
+    }
+
+    #[test]
+    fn the_times_of_a_model_on_a_device_are_those_that_the_device_reports() {
+        let mut bench = bench_of_fake(Some(1234));
+        let times = bench.measure(3, 0.0, 5, 5).unwrap();
+        assert_eq!(times, Times { each: vec![21_000_000; 5], model: Some(105_000_000) });
+        let memory = answer(Request::Memory, &Registry::builtin(), &nowhere, &mut Some(bench));
+        assert_eq!(memory, Ok(Reply::Memory(1234)));
     }
 
     #[test]
@@ -342,14 +489,23 @@ sinks: [{id: out, kind: jsonl, input: same, options: {path: out.jsonl}}]
         for (operator, inputs) in [("rows", 0), ("large", 1), ("same", 2)] {
             let mut bench = None;
             let request = Request::Load(load(folder.path(), operator, vec![file.clone(); inputs]));
-            assert!(matches!(answer(request, &registry, &mut bench), Ok(Reply::Loaded(_))), "{operator}");
+            assert!(
+                matches!(answer(request, &registry, &nowhere, &mut bench), Ok(Reply::Loaded(_))),
+                "{operator}"
+            );
             let request = Request::Measure { batch: 2, seconds: 0.0, least: 7, most: 100 };
-            let Ok(Reply::Measured(times)) = answer(request, &registry, &mut bench) else {
+            let Ok(Reply::Measured(times)) = answer(request, &registry, &nowhere, &mut bench) else {
                 panic!("{operator}")
             };
-            assert!(times.len() >= 7 && times.iter().all(|time| *time > 0), "{operator}: {times:?}");
+            assert!(
+                times.each.len() >= 7 && times.each.iter().all(|time| *time > 0),
+                "{operator}: {times:?}"
+            );
+            assert_eq!(times.model, None, "{operator} has no model");
         }
-        let Ok(Reply::Memory(bytes)) = answer(Request::Memory, &registry, &mut None) else { panic!() };
+        let Ok(Reply::Memory(bytes)) = answer(Request::Memory, &registry, &nowhere, &mut None) else {
+            panic!()
+        };
         assert!(bytes > 1 << 20, "{bytes}");
     }
 
@@ -358,10 +514,18 @@ sinks: [{id: out, kind: jsonl, input: same, options: {path: out.jsonl}}]
         let folder = tempfile::tempdir().unwrap();
         let registry = Registry::builtin();
         let request = Request::Measure { batch: 1, seconds: 0.1, least: 1, most: 1 };
-        assert!(answer(request, &registry, &mut None).is_err());
+        assert!(answer(request, &registry, &nowhere, &mut None).is_err());
         let request = Request::Load(load(folder.path(), "lorge", Vec::new()));
-        let error = answer(request, &registry, &mut None).unwrap_err();
+        let error = answer(request, &registry, &nowhere, &mut None).unwrap_err();
         assert!(error.contains("lorge"), "{error}");
+        let file = folder.path().join("rows.arrow");
+        let rows = load(folder.path(), "rows", Vec::new());
+        let bound = bind_workflow(&Workflow::load(&rows.workflow).unwrap(), &registry, |_| Choice::default());
+        cache::write(&file, &crate::records::read(&bound.unwrap().sources["rows"], 0, 10).unwrap()).unwrap();
+        let there =
+            Load { device: Some("tcp://hub:1".to_owned()), ..load(folder.path(), "large", vec![file]) };
+        let error = answer(Request::Load(there), &registry, &nowhere, &mut None).unwrap_err();
+        assert!(error.contains("no device computes it"), "{error}");
     }
 
     #[test]

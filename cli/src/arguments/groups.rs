@@ -16,9 +16,11 @@ const GROUPS: [(&str, &[Row]); 5] = [
                 &["validate", "test"],
                 "Check files and run nothing; run the tests of workflows and compare their rows",
             ),
-            (&["graph"], ""),
+            (
+                &["graph", "schema"],
+                "Draw a workflow, or a plan for it; print the JSON Schema of a kind of file",
+            ),
             (&["models"], ""),
-            (&["schema"], ""),
         ],
     ),
     (
@@ -27,8 +29,10 @@ const GROUPS: [(&str, &[Row]); 5] = [
             (&["profile"], ""),
             (&["plan"], ""),
             (&["explain"], ""),
-            (&["simulate"], ""),
-            (&["requirements"], ""),
+            (
+                &["simulate", "requirements"],
+                "Simulate hours of a plan in seconds; find the links over which devices may be remote",
+            ),
         ],
     ),
     (

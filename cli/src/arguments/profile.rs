@@ -13,6 +13,7 @@ use tidemill_inference::backend::registered;
   tidemill profile workflow.yaml --infra infrastructure.yaml              writes profile/profile.yaml
   tidemill profile workflow.yaml --infra infrastructure.yaml --budget 2min --backend rten
   tidemill profile workflow.yaml --infra infrastructure.yaml --factor old-box=1.8
+  tidemill profile workflow.yaml --infra infrastructure.yaml --device gpu-small=tcp://hub:7440
   tidemill profile show profile/profile.yaml
   tidemill profile diff before.yaml profile/profile.yaml
   tidemill profile merge published.yaml profile/profile.yaml --out all.yaml
@@ -47,6 +48,11 @@ pub(crate) struct ProfileArguments {
     /// Slowness of a type of worker compared with this machine, such as `old-box=1.8`; repeat for several.
     #[arg(long, value_name = "TYPE=NUMBER", value_parser = parse_factor)]
     pub(crate) factor: Vec<(String, f64)>,
+    /// Measure the models also on a device: its kind in the infrastructure, and where `tidemill device serve` listens,
+    /// such as `gpu-small=tcp://hub:7440`; repeat for several. Without an address that of the infrastructure. The times
+    /// are those of the model alone as the device reports them, without the way there and back.
+    #[arg(long, value_name = "KIND[=ADDRESS]", value_parser = parse_device)]
+    pub(crate) device: Vec<(String, Option<String>)>,
     /// Delete earlier measurements first.
     #[arg(long)]
     pub(crate) fresh: bool,
@@ -177,9 +183,27 @@ fn parse_factor(text: &str) -> Result<(String, f64), String> {
     }
 }
 
+fn parse_device(text: &str) -> Result<(String, Option<String>), String> {
+    let (kind, address) = text.split_once('=').map_or((text, None), |(kind, address)| (kind, Some(address)));
+    if kind.is_empty() || address.is_some_and(str::is_empty) {
+        return Err("write `kind=address`, such as `gpu-small=tcp://hub:7440`, or the kind alone".to_owned());
+    }
+    Ok((kind.to_owned(), address.map(str::to_owned)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_are_kinds_with_or_without_addresses() {
+        let of = |kind: &str, address: Option<&str>| Ok((kind.to_owned(), address.map(str::to_owned)));
+        assert_eq!(parse_device("card=unix:///a=b"), of("card", Some("unix:///a=b")));
+        assert_eq!(parse_device("card"), of("card", None));
+        for wrong in ["", "card=", "=tcp://hub:1"] {
+            assert!(parse_device(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn factors_are_numbers_above_0() {

@@ -42,6 +42,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
         samples: SAMPLES,
         budget: Duration::ZERO, // a fit measures what it has to
         factors: BTreeMap::new(),
+        devices: Vec::new(),
         cache: library::cache_folder().unwrap_or_else(|| scratch.path().to_owned()).join("outputs"),
         state: scratch.path().join("state"),
         program: prepare::program()?,
@@ -75,7 +76,11 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
             .into());
     };
     if let Some(target) = target {
-        let mut fitting = if fit.fits() { profile } else { fit.corrected(&profile, &options.host.cpu) };
+        let devices = super::devices::kinds(&infrastructure);
+        let mut fitting = match fit.fits() {
+            true => profile,
+            false => fit.corrected(&profile, &options.host.cpu, &devices),
+        };
         // A change of the workflow was reported; the new profile is for the present one.
         fitting.workflow.name.clone_from(&subject.workflow.name.value);
         fitting.workflow.digest = Some(subject.workflow.digest());

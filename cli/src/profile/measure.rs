@@ -1,5 +1,5 @@
 //! Runs the profiler from the command line, with progress.
-use super::{prepare, written};
+use super::{devices, prepare, written};
 use crate::arguments::{OutputForm, ProfileArguments};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
@@ -34,6 +34,7 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     let interrupt = Interrupt::listen()?;
     let infrastructure = Infrastructure::load(infra)?;
     let factors = factors(arguments, &infrastructure)?;
+    let devices = devices::chosen(&arguments.device, &arguments.backend, &infrastructure, terminal)?;
     let (subject, skipped) = prepare::subject(workflow_file, &arguments.backend, terminal)?;
     for line in &skipped {
         terminal.note(line);
@@ -49,6 +50,7 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
         samples: arguments.samples as usize,
         budget: arguments.budget,
         factors,
+        devices,
         cache: library::cache_folder().unwrap_or_else(|| folder.clone()).join("outputs"),
         state,
         program: prepare::program()?,
@@ -111,7 +113,7 @@ fn tell(finished: &Finished, file: &Path, skipped: &[String], output: OutputForm
         OutputForm::Table => {
             writeln!(
                 out,
-                "{}: {} times of {} operators on {} types of workers, {} of them with a mean known to 5 %",
+                "{}: {} times of {} operators on {} types of workers and devices, {} of them with a mean known to 5 %",
                 file.display(),
                 finished.figures,
                 operators(finished),

@@ -494,6 +494,10 @@ impl Inference for MlInstance {
         self.model.processor_time_elsewhere()
     }
 
+    fn model_time(&self) -> Option<Duration> {
+        Some(self.model.run_time())
+    }
+
     fn backend(&self) -> Option<ChosenBackend> {
         Some(self.plan.backend.clone())
     }

@@ -4,7 +4,7 @@ mod feeds;
 mod processors;
 mod texts;
 
-use crate::backend::{Backend, BackendError, Session};
+use crate::backend::{Backend, BackendError, Session, Timed};
 use crate::blueprint::{Blueprint, Feed, Records, labels_text};
 use crate::decode_loop;
 use crate::error::{ModelError, Role};
@@ -71,7 +71,7 @@ pub struct Memory(pub(crate) Vec<Tensor>);
 pub struct Model {
     blueprint: Arc<Blueprint>,
     backend: &'static str,
-    session: Box<dyn Session>,
+    session: Timed,
     decoder: Option<EncoderDecoder>,
     generator: Option<Generator>,
     before: Vec<InputSteps>,
@@ -136,11 +136,11 @@ impl Model {
                 })
             })
             .collect::<Result<_, _>>()?;
-        let session = backend.load(&blueprint.facts)?;
+        let session = Timed::new(backend.load(&blueprint.facts)?);
         let decoder = match &blueprint.sequence {
             Some(plan) => {
-                let (session, model) = (backend.load(&plan.decoder)?, blueprint.manifest.id.to_string());
-                Some(EncoderDecoder { session, model })
+                let session = Timed::new(backend.load(&plan.decoder)?);
+                Some(EncoderDecoder { session, model: blueprint.manifest.id.to_string() })
             }
             None => None,
         };
@@ -411,7 +411,7 @@ impl Model {
         let rows = origins.len();
         let (mut tensors, texts, cut_off, undecided) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {
-                let session = self.session.as_mut();
+                let session = &mut self.session;
                 let outcome = decode_loop::run(session, &self.blueprint, repeat, inputs, rows, max_steps)?;
                 (outcome.tensors, Some(outcome.texts), outcome.cut_off, outcome.undecided)
             }

@@ -3,6 +3,8 @@
 //! The rows are prepared and finished here; tensors go to the device and back. Runs are pure, so a batch whose device is lost
 //! is computed again by a new session, and a device that cannot be reached is replaced by the back ends of this process. A batch
 //! that loses two sessions is given back to the engine as lost: it may be the reason.
+pub mod direct;
+
 use crate::client::DeviceBackend;
 use crate::open_inference::{self, OpenInference};
 use crate::reach::{Own, Place, Reached};

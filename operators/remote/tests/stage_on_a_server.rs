@@ -34,7 +34,7 @@ edges: [{{from: rows, to: norm}}, {{from: norm, to: norms}}]
 }
 
 /// A folder with the workflow and its rows: numbers from 0 to 19.
-fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata");
     for name in ["identity.yaml", "identity.onnx"] {

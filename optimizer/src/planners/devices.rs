@@ -31,27 +31,6 @@ pub(super) fn are_offered(problem: &Problem) -> bool {
 /// Most parts of a problem that are planned; unplanned ones keep their bound.
 const MOST_PARTS: usize = 4096;
 
-/// A part that is not planned yet.
-struct Open {
-    /// No plan of it costs less.
-    bound: f64,
-    /// How often it is not the likeliest part of one that was divided.
-    turns: usize,
-    part: Part,
-}
-
-impl Open {
-    /// The least bound is the next; of equal ones the likeliest, so that a wrong turn near the root costs little.
-    fn order(&self, other: &Self) -> std::cmp::Ordering {
-        let near = (self.bound - other.bound).abs() <= SAME_BOUND * self.bound.abs().max(1e-9);
-        let by_bound = if near { std::cmp::Ordering::Equal } else { self.bound.total_cmp(&other.bound) };
-        by_bound.then(self.turns.cmp(&other.turns))
-    }
-}
-
-/// Bounds that differ by no more than this share are equal.
-const SAME_BOUND: f64 = 1e-7;
-
 /// Plans with a planner that knows no devices; `plan` gets joint variants that no plan may have.
 ///
 /// # Errors
@@ -67,12 +46,11 @@ pub(super) fn planned(
     let mut all = Outcome { bound: Some(f64::INFINITY), ..Outcome::infeasible(planner, true) };
     // Without devices first: that plan bounds the search.
     let whole = Part::whole(problem);
-    let root = |part: Part, bound: f64| Open { bound, turns: 0, part };
-    let mut open = vec![root(whole.clone(), 0.0), root(whole.local(problem), f64::NEG_INFINITY)];
+    let mut open: Vec<(f64, Part)> = vec![(0.0, whole.clone()), (f64::NEG_INFINITY, whole.local(problem))];
     let (mut looked_at, mut is_out_of_time, mut is_limited) = (0, false, false);
     let prove = |all: &mut Outcome, bound: f64| all.bound = all.bound.map(|least: f64| least.min(bound));
-    while let Some(next) = (0..open.len()).rev().min_by(|a, b| open[*a].order(&open[*b])) {
-        let Open { bound: known, turns, part } = open.remove(next);
+    while let Some(next) = (0..open.len()).min_by(|a, b| open[*a].0.total_cmp(&open[*b].0)) {
+        let (known, part) = open.remove(next);
         let left = limits.wall_seconds.map(|_| time.left_of(limits.wall_seconds));
         is_out_of_time |= looked_at > 1 && left.is_some_and(|left| left <= 0.0);
         let is_dearer = all.cost.is_some_and(|cost| known >= cost * (1.0 - limits.gap));
@@ -84,19 +62,9 @@ pub(super) fn planned(
         let Some(plain) = Plain::new(problem, &part) else { continue };
         let own = SearchLimits {
             wall_seconds: left.map(|left| left.max(0.0) / (open.len() + 1) as f64),
-            every_wait: limits.every_wait && part.is_closed(problem),
             ..*limits
         };
-        let excluded = plain.excluded(excluded);
-        let mut found = plan(&plain.problem, &own, &excluded)?;
-        let is_whole = |found: &Outcome| {
-            let used = found.solution.as_ref().map(|solution| plain.used(solution));
-            used.is_some_and(|used| part.divided(problem, &used).is_empty())
-        };
-        // What is not divided further needs the best bound.
-        if own.every_wait != limits.every_wait && is_whole(&found) && found.status != Status::Optimal {
-            found = plan(&plain.problem, &SearchLimits { every_wait: true, ..own }, &excluded)?;
-        }
+        let found = plan(&plain.problem, &own, &plain.excluded(excluded))?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;
         is_limited |= found.status == Status::TimeLimited;
@@ -105,10 +73,7 @@ pub(super) fn planned(
             prove(&mut all, bound);
             continue;
         };
-        let used = plain.used(&solution);
-        let mut divided = part.divided(problem, &used);
-        // The part with most of what the plan uses is the next.
-        divided.sort_by(|a, b| a.share_of(&used).total_cmp(&b.share_of(&used)));
+        let divided = part.divided(problem, &plain.used(&solution));
         if divided.is_empty() {
             let solution = plain.of_whole(problem, solution);
             let fault = |reason: String| PlannerError::Fault { planner: planner.to_owned(), reason };
@@ -121,11 +86,7 @@ pub(super) fn planned(
                 (all.cost, all.solution) = (Some(total), Some(solution));
             }
         }
-        let last = divided.len().saturating_sub(1);
-        open.extend(divided.into_iter().enumerate().map(|(rank, part)| {
-            let turns = turns + last - rank;
-            Open { bound, turns, part }
-        }));
+        open.extend(divided.into_iter().map(|part| (bound, part)));
     }
     all.seconds = time.seconds();
     Ok(concluded(all, limits, is_out_of_time || is_limited))

@@ -14,7 +14,7 @@
 //! - The process ends at the end of its session, and at once when the control socket ends, whatever it computes.
 mod admission;
 mod lines;
-mod shared;
+mod turn_flag;
 
 pub(crate) use lines::send_with;
 pub use lines::{Lines, send};
@@ -27,12 +27,12 @@ use crate::store::Store;
 use admission::ByDaemon;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize};
-use shared::Shared;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use turn_flag::Shared;
 
 /// From the daemon to the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -158,7 +158,7 @@ pub fn main(opener: &dyn Opener) -> io::Result<()> {
     let client = lines.descriptor().ok_or_else(|| io::Error::other("the daemon passed no client"))?;
     let shared = Arc::new(Shared::new(control, client.try_clone()?, begin.folder.clone()));
     let locked = begin.make_folder()?;
-    shared::follow(Arc::clone(&shared), lines)?;
+    turn_flag::follow(Arc::clone(&shared), lines)?;
     let served = begin.serve(opener, Carrier::of_descriptor(client)?, &shared);
     drop(locked);
     // The daemon removes it if this process cannot.

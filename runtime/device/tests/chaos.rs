@@ -316,37 +316,39 @@ fn kill_client(random: &mut Random, folder: &str) {
     assert_eq!(watch.read(&mut [0]).unwrap_or(0), 0, "the client is gone");
 }
 
-/// Possessions of this process: descriptors by kind, threads, mappings of shared memory, and children.
-fn possessions() -> (BTreeMap<String, usize>, usize, usize, usize) {
+/// Possessions of this process by kind: descriptors, threads, mappings of shared memory, and children.
+fn possessions() -> BTreeMap<String, usize> {
     let entries = |folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut open = BTreeMap::new();
+    let mut counts = BTreeMap::new();
+    let mut count = |kind: String, more: usize| *counts.entry(kind).or_default() += more;
     // The one of the folder itself leads nowhere any more.
     for target in entries("/proc/self/fd").filter_map(|path| std::fs::read_link(path).ok()) {
         // Without the number of a socket.
-        let kind = target.display().to_string().split(':').next().unwrap_or_default().to_owned();
-        *open.entry(kind).or_default() += 1;
+        count(target.display().to_string().split(':').next().unwrap_or_default().to_owned(), 1);
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let maps = maps.lines().filter(|line| line.contains("memfd:")).count();
-    let children = entries("/proc/self/task").map(|task| {
-        let text = std::fs::read_to_string(task.join("children")).unwrap_or_default();
-        text.split_whitespace().count()
-    });
-    (open, entries("/proc/self/task").count(), maps, children.sum())
+    count("shared memory".to_owned(), maps.lines().filter(|line| line.contains("memfd:")).count());
+    for task in entries("/proc/self/task") {
+        // A thread may have ended meanwhile.
+        let children = std::fs::read_to_string(task.join("children")).unwrap_or_default();
+        count("children".to_owned(), children.split_whitespace().count());
+        count("threads".to_owned(), 1);
+    }
+    counts
 }
 
-/// Waits until this process has what it had before: the system removes a thread a moment after it has ended, and so with processes.
-fn settle(before: &(BTreeMap<String, usize>, usize, usize, usize), what: &str) {
-    // A thread that was about to end may have been counted before.
-    let is_settled = |(open, threads, maps, children): (_, usize, _, _)| {
-        (&open, maps, children) == (&before.0, before.2, before.3) && threads <= before.1
-    };
+/// Waits until this process has no more than before: the system removes threads and processes a moment after they have ended.
+fn settle(before: &BTreeMap<String, usize>, what: &str) {
     let begun = now();
-    while !is_settled(possessions()) && begun.elapsed() < Duration::from_secs(20) {
+    loop {
+        let mut found = possessions();
+        found.retain(|kind, count| *count > before.get(kind).copied().unwrap_or_default());
+        if found.is_empty() {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}: {found:?}, before {before:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let left = possessions();
-    assert!(is_settled(left.clone()), "{what}: {left:?}, before {before:?}");
 }
 
 #[test]

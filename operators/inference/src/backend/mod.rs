@@ -9,9 +9,11 @@ pub mod placement;
 mod ranges;
 pub mod resident;
 pub mod rten;
+mod timed;
 
 use self::placement::Placed;
 use self::resident::Resident;
+pub(crate) use self::timed::Timed;
 use crate::facts::{self, FactsError, ModelFacts};
 use crate::tensor::Tensor;
 use std::path::Path;

@@ -1,14 +1,18 @@
 //! Processors that compute a model.
 use super::Model;
-use crate::backend::Session;
 use crate::backend::placement::{self, Placed};
+use crate::backend::{Session, Timed};
 use std::time::Duration;
 
 impl Model {
     /// Its sessions: that of the model, and that of its decoder.
-    fn sessions(&self) -> impl Iterator<Item = &dyn Session> {
-        let decoder = self.decoder.iter().map(|decoder| decoder.session.as_ref());
-        std::iter::once(self.session.as_ref()).chain(decoder)
+    fn sessions(&self) -> impl Iterator<Item = &Timed> {
+        std::iter::once(&self.session).chain(self.decoder.iter().map(|decoder| &decoder.session))
+    }
+
+    /// Time so far of the runs of its sessions, without the preparation of inputs and outputs.
+    pub fn run_time(&self) -> Duration {
+        self.sessions().map(Timed::ran).sum()
     }
 
     /// Processor time so far of the backend's own threads, if it has any.

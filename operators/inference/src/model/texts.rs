@@ -43,7 +43,7 @@ impl Model {
             };
             let record = Tensor::new(shape, values.clone()).map_err(failed)?;
             let most = max_tokens.min(encoder_decoder::most_tokens(plan, decoder, values.len()));
-            let written = writer.write(self.session.as_mut(), plan, decoder, &record, most)?;
+            let written = writer.write(&mut self.session, plan, decoder, &record, most)?;
             cut_off += u64::from(!written.ended);
             undecided |= written.undecided;
             let text = plan.vocabulary.text(&written.tokens).map_err(|reason| BackendError::Run {
@@ -76,7 +76,7 @@ impl Model {
             else {
                 continue;
             };
-            let session = self.session.as_mut();
+            let session = &mut self.session;
             let (text, written) = generator.write(session, steps, generate, (inputs, prompt), max_tokens)?;
             raw.cut_off += u64::from(!written.ended);
             raw.undecided |= written.undecided;

@@ -2,13 +2,13 @@
 use super::chooser::{Chooser, fingerprint};
 use super::plan::{EncoderFeed, Plan};
 use super::token_loop::{Task, Written, failed};
-use crate::backend::{BackendError, Session};
+use crate::backend::{BackendError, Session, Timed};
 use crate::tensor::{Tensor, TensorData};
 use tidemill_spec::manifest::Decoder;
 
 /// A loaded decoder.
 pub(crate) struct EncoderDecoder {
-    pub(crate) session: Box<dyn Session>,
+    pub(crate) session: Timed,
     pub(crate) model: String,
 }
 
@@ -48,7 +48,7 @@ impl EncoderDecoder {
             most,
             is_whole: &|_| false,
         };
-        plan.decoding.write(self.session.as_mut(), task)
+        plan.decoding.write(&mut self.session, task)
     }
 }
 

@@ -31,9 +31,6 @@ impl Runs {
 /// How an operator runs: none, where its stages are; otherwise its run, by position in [`Runs`].
 pub(super) type Choice = Option<usize>;
 
-/// Shares of the options that a plan uses, by operator.
-pub(super) type Used = Vec<BTreeMap<Choice, f64>>;
-
 /// The options of every operator, and the chosen waits of devices.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Part {
@@ -79,9 +76,9 @@ impl Part {
 
     /// Divides the part so that what a plan of it uses is less open; empty where the plan is one of the whole. `used`
     /// has the options of each operator that the plan uses.
-    pub(super) fn divided(&self, problem: &Problem, used: &Used) -> Vec<Self> {
+    pub(super) fn divided(&self, problem: &Problem, used: &[BTreeSet<Choice>]) -> Vec<Self> {
         let is_open = |operator: &usize| {
-            self.options[*operator].len() > 1 && used[*operator].keys().any(Option::is_some)
+            self.options[*operator].len() > 1 && used[*operator].iter().any(Option::is_some)
         };
         if let Some(operator) = (0..self.options.len()).find(is_open) {
             return self.divided_by(operator);
@@ -95,23 +92,6 @@ impl Part {
             part
         };
         waits.into_iter().map(with).collect()
-    }
-
-    /// Whether it leaves one option, and one wait of each device.
-    pub(super) fn is_closed(&self, problem: &Problem) -> bool {
-        self.divided(problem, &self.everything()).is_empty()
-    }
-
-    fn everything(&self) -> Used {
-        self.options.iter().map(|options| options.iter().map(|option| (*option, 1.0)).collect()).collect()
-    }
-
-    /// The share of what a plan uses that this part leaves.
-    pub(super) fn share_of(&self, used: &Used) -> f64 {
-        let of = |(options, used): (&BTreeSet<Choice>, &BTreeMap<Choice, f64>)| -> f64 {
-            used.iter().filter(|(option, _)| options.contains(option)).map(|(_, share)| share).sum()
-        };
-        self.options.iter().zip(used).map(of).sum()
     }
 
     /// By device, then by variant, then each option alone.
@@ -141,7 +121,7 @@ impl Part {
             let several = (0..part.options.len()).find(|operator| part.options[*operator].len() > 1);
             let more = match several {
                 Some(operator) => part.divided_by(operator),
-                None => part.divided(problem, &part.everything()),
+                None => part.divided(problem, &part.options),
             };
             match more.is_empty() {
                 true => done.push(part),

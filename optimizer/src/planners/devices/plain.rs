@@ -7,14 +7,14 @@
 //!
 //! Where the part leaves several options, the stage has the modes of all of them, each at no wait; the operator on the
 //! device has the least figures of all, and is left out where its device is open.
-use super::part::{Choice, Part, Used};
+use super::part::{Choice, Part};
 use crate::problem::{
     AccuracyModel, Case, Edge, LatencyLimit, Operator, Problem, Producer, Remote, ResponseRow, ServiceMode,
     Source, Variant,
 };
 use crate::queueing::{decay_rate, effective_seconds};
 use crate::solution::{Hosting, OnDevice, RouteClass, Solution};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The problem of a part.
 #[derive(Debug, Clone)]
@@ -182,11 +182,11 @@ impl<'a> Plain<'a> {
         excluded.iter().filter_map(of_part).collect()
     }
 
-    /// Shares of the options that a solution uses, by operator.
-    pub(super) fn used(&self, solution: &Solution) -> Used {
-        let mut used = vec![BTreeMap::new(); self.part.options.len()];
+    /// The options that a solution uses, by operator.
+    pub(super) fn used(&self, solution: &Solution) -> Vec<BTreeSet<Choice>> {
+        let mut used = vec![BTreeSet::new(); self.part.options.len()];
         for hosting in solution.hostings.iter().filter(|hosting| hosting.operator < self.part.options.len()) {
-            *used[hosting.operator].entry(self.mode(solution, hosting).1).or_insert(0.0) += hosting.share;
+            used[hosting.operator].insert(self.mode(solution, hosting).1);
         }
         used
     }

@@ -1,6 +1,6 @@
 //! Turns and memory of a session, by the daemon.
 use super::FromChild;
-use super::shared::{Shared, Turns, now};
+use super::turn_flag::{Shared, Turns, now};
 use crate::call::Hello;
 use crate::device::{DeviceError, Limits};
 use crate::proxy::Admission;

@@ -25,6 +25,8 @@ impl Process {
         let errors: OwnedFd = io::stderr().as_fd().try_clone_to_owned()?;
         let child = Command::new(program)
             .args(arguments)
+            // Code of back ends runs there: it is given no access token of a person.
+            .env_remove("TIDEMILL_TOKEN")
             .stdin(OwnedFd::from(theirs))
             // What libraries print is no output of the daemon.
             .stdout(errors)

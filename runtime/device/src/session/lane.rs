@@ -252,10 +252,13 @@ impl Lane<'_> {
                 Ok(())
             }
             Err(error) => {
-                let reason = error.to_string();
                 // Part of a call may have arrived, and nothing can follow it.
                 (self.session.hang_up)();
-                self.session.shared.lose(reason.clone());
+                // The last word of the device says more than the failure.
+                let shared = &self.session.shared;
+                drop(shared.wait_until(shared.state(), |_| false));
+                shared.lose(error.to_string());
+                let reason = shared.state().lost.clone().unwrap_or_default();
                 Err(CallError::Lost { sequence, may_have_run: false, reason })
             }
         }

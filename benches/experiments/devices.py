@@ -1,0 +1,449 @@
+"""VQA and AICity planned with a device at a hub, and run over a shaped link: predicted beside measured.
+
+    python3 benches/experiments/devices.py [--tidemill target/release/tidemill] [--only vqa|aicity] [--records 400] [--budget 1min]
+        [--skip-faults] [--work FOLDER] [--out FILE]
+
+The machine at the edge and the one at the hub are network namespaces with a link between them; the engine has the first processor of
+this machine, the device the second one. For each workflow, with the most accurate variant of each operator:
+
+1. `tidemill profile` measures the edge on its processor with the back end `rten`, and the models on the device with `ort`.
+2. `tidemill plan` plans for an edge of which only a part may be used, too little for the largest model, and a hub that costs more than
+   its device. The plan must use the device.
+3. `tidemill device serve` at the hub, and `tidemill run` at the edge at a rate that both keep. What the plan expects of each model on
+   the device stands beside what the report of the run measured. Bytes, and network and computation together, must be within 10 %.
+4. The same with `sends: rows`, and without a device: the same rows.
+5. The same while a proxy process is killed every two seconds, and while the link is cut for 15 seconds: the same rows.
+
+Prints tables, and writes JSON to FILE. Exit code 1 if a figure is off or rows differ. Needs root, `ip`, `tc`, /dev/net/tun, two
+processors and PyYAML; exit code 77 without namespaces.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import yaml
+
+from prediction import repeat
+from requirements import LINK, REPOSITORY, Network, first_line
+
+PORT = 7440
+KIND = "card"
+EDGE_PROCESSOR, HUB_PROCESSOR = "0", "1"
+# Part of the time of the largest model that the plan may use of the edge.
+LEFT_TO_THE_EDGE = 0.9
+# Percent that a figure may be off.
+TOLERANCE = 10.0
+KILL_EVERY = 2.0
+CUT_AFTER, CUT_FOR = 10.0, 15.0
+
+
+@dataclasses.dataclass
+class Case:
+    """A workflow, and the link and the part of the edge that it gets."""
+
+    name: str
+    variants: dict
+    rate: float
+    # Megabits per second, and milliseconds there and back.
+    bandwidth: float
+    round_trip: float
+    accuracy: float
+    sources: tuple
+
+
+CASES = [
+    Case("vqa", {"scene_features": "scene-features-huge", "speech": "speech-large", "answerer": "answerer-large"},
+         4.0, 50.0, 20.0, 90.0, ("images", "questions")),
+    Case("aicity", {"detect": "vehicles-huge", "appearance": "appearance-huge"},
+         10.0, 100.0, 10.0, 80.0, ("cameras",)),
+]
+
+
+def inside(machine, processor, *words):
+    return ["ip", "netns", "exec", machine["namespace"], "taskset", "-c", processor, *words]
+
+
+def run(*words, log=None):
+    """The output of a command that must succeed; its messages go to `log`."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    if log is not None:
+        log.write_text(done.stderr, encoding="utf-8")
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(map(str, words))}: exit code {done.returncode}\n{done.stderr.strip()}\n{done.stdout.strip()}")
+    return done.stdout
+
+
+def write(path, value):
+    """JSON is YAML."""
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+class Device:
+    """`tidemill device serve` at the hub."""
+
+    def __init__(self, tidemill, machine, folder):
+        self.address = f"tcp://{machine['address']}:{PORT}"
+        words = (tidemill, "device", "serve", "--backend", "ort", "--kind", KIND, "--listen", self.address, "--device",
+                 f"devices-{os.getpid()}", "--cache", folder / "cache")
+        self.process = subprocess.Popen(inside(machine, HUB_PROCESSOR, *map(str, words)), stderr=subprocess.PIPE, text=True,
+                                        cwd=REPOSITORY)
+        while "serves at" not in first_line(self.process.stderr, self.process, "the device"):
+            pass
+        self.said = []
+        threading.Thread(target=lambda: self.said.extend(self.process.stderr), daemon=True).start()
+
+    def proxies(self):
+        """Processes of its sessions."""
+        found = set()
+        for children in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            try:
+                found.update(map(int, children.read_text().split()))
+            except OSError:
+                pass  # the thread has ended
+        return sorted(found)
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(timeout=20)
+
+
+class Experiment:
+    """One workflow."""
+
+    def __init__(self, case, options, network, folder):
+        self.case, self.options, self.network, self.folder = case, options, network, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.workflow = self.own_workflow()
+        self.infra = self.infrastructure("infrastructure.yaml")
+        self.loads = []
+
+    def own_workflow(self):
+        """The workflow of the example with one variant of each operator, batches of one record, and enough records."""
+        case, example = self.case, REPOSITORY / "examples" / self.case.name
+        data = example / "data"
+        if case.name == "vqa":
+            data = self.folder / "data"
+            if not data.exists():
+                data.mkdir()
+                repeat(example / "data", data, -(-self.options.records // 200))
+        text = (example / "workflow.yaml").read_text(encoding="utf-8")
+        workflow = yaml.safe_load(re.sub(r"\$\{AICITY_CITY:-data\}", "data", text))
+        for source in workflow["sources"]:
+            source["rate"] = f"{case.rate:g}/s"
+            source["options"]["path"] = str(data / pathlib.Path(source["options"]["path"]).relative_to("data"))
+        for operator in workflow["operators"]:
+            if operator["kind"] == "ml":
+                wanted = f"{case.variants[operator['id']]}.yaml"
+                chosen = next(variant for variant in operator["variants"] if variant.endswith("/" + wanted))
+                operator["variants"] = [str((example / chosen).resolve())]
+                operator["batching"] = {"max_batch": 1}
+        for sink in workflow["sinks"]:
+            if "ground_truth" in sink:
+                truth = pathlib.Path(sink["ground_truth"]["path"])
+                sink["ground_truth"]["path"] = str(data / truth.relative_to("data"))
+        workflow["slo"] = {"rate": f"{case.rate:g}/s", "accuracy": f"{case.accuracy}%"}
+        return write(self.folder / "workflow.yaml", workflow)
+
+    def infrastructure(self, name, with_hub=True):
+        case = self.case
+        tiers = [{"id": "edge", "workers": [{"type": "edge", "vcpu": 1, "memory": "2GiB", "price": "0.01 $/h"}]}]
+        links = []
+        if with_hub:
+            device = {"kind": KIND, "memory": "4GiB", "price": "0.02 $/h", "address": f"{self.network.device['address']}:{PORT}"}
+            hub = {"type": "hub", "vcpu": 1, "memory": "4GiB", "price": "0.08 $/h", "devices": [device]}
+            tiers.append({"id": "hub", "workers": [hub]})
+            links.append({"from": "edge", "to": "hub", "bandwidth": f"{case.bandwidth:g}Mbps", "delay": f"{case.round_trip / 2:g}ms",
+                          "direction": "both"})
+        return write(self.folder / name, {"version": 1, "name": "edge-and-device", "tiers": tiers, "links": links})
+
+    def profile(self):
+        """The edge's times with rten on its processor, and those of the models on the device."""
+        tidemill, budget = self.options.tidemill, self.options.budget
+        if "--device" not in run(tidemill, "profile", "--help"):
+            return self.profile_by_a_run()
+        edge, whole = self.folder / "edge.yaml", self.folder / "device.yaml"
+        run("taskset", "-c", EDGE_PROCESSOR, tidemill, "profile", self.workflow, "--infra", self.infrastructure("edge-only.yaml", False),
+            "--backend", "rten", "--budget", budget, "--out", edge, log=self.folder / "profile-edge.txt")
+        device = Device(tidemill, self.network.device, self.folder)
+        try:
+            run(*inside(self.network.client, EDGE_PROCESSOR), tidemill, "profile", self.workflow, "--infra", self.infra, "--backend",
+                "ort", "--device", f"{KIND}={device.address}", "--budget", budget, "--out", whole,
+                log=self.folder / "profile-device.txt")
+        finally:
+            device.close()
+        return self.joined(edge, whole)
+
+    def profile_by_a_run(self):
+        """As above, where `tidemill profile` measures no devices: those of whole calls, and the model's part by a short run."""
+        tidemill, budget = self.options.tidemill, self.options.budget
+        files = []
+        for kind, processor, backend in (("edge", EDGE_PROCESSOR, "rten"), (KIND, HUB_PROCESSOR, "ort")):
+            tiers = [{"id": "here", "workers": [{"type": kind, "vcpu": 1, "memory": "2GiB", "price": "0 $/h"}]}]
+            infra = write(self.folder / f"{kind}-only.yaml", {"version": 1, "name": kind, "tiers": tiers})
+            files.append(self.folder / kind / "profile.yaml")
+            run("taskset", "-c", processor, tidemill, "profile", self.workflow, "--infra", infra, "--backend", backend, "--budget", budget,
+                "--out", files[-1].parent, log=self.folder / f"profile-{kind}.txt")
+        file = self.joined(*files)
+        plan, _ = self.plan(file)
+        measured = self.measure("scale", plan, records=40)
+        profile = yaml.safe_load(file.read_text(encoding="utf-8"))
+        for row in stages_of(measured):
+            part = 100 * row["compute"]["mean"] / row["predicted"]["compute_ms"]
+            operator = next(stage["operator"] for stage in plan["stages"] if stage["id"] == row["stage"])
+            print(f"  the model has {part:.1f} % of the time of {operator} on the device")
+            for service in profile["services"]:
+                if service["worker_type"] == KIND and service["operator"] == operator:
+                    service["model_part"] = f"{min(part, 100):.2f}%"
+        return write(file, profile)
+
+    def joined(self, edge, whole):
+        """The profile of the edge, with the services of the device of another one."""
+        profile, other = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in (edge, whole))
+        of_device = {key: [row for row in other[key] if row.get("worker_type") == KIND] for key in ("machines", "services")}
+        if not of_device["services"]:
+            raise OSError(f"{whole} has no times of the device")
+        for key, rows in of_device.items():
+            profile[key] += rows
+        return write(self.folder / "profile.yaml", profile)
+
+    def plan(self, profile):
+        """The plan file, and the planner's account of it."""
+        file = self.folder / "plan.yaml"
+        services = yaml.safe_load(profile.read_text(encoding="utf-8"))["services"]
+        calls = [milliseconds(row["batches"][0]["mean"]) for row in services if row["worker_type"] == "edge" and row.get("variant")]
+        self.utilization = min(0.85, round(LEFT_TO_THE_EDGE * max(calls) / 1e3 * self.case.rate, 3))
+        told = json.loads(run(self.options.tidemill, "plan", self.workflow, "--infra", self.infra, "--profiles", profile,
+                              "--max-utilization", self.utilization, "--percentile", "p50", "--out", file, "-o", "json",
+                              log=self.folder / "plan.txt"))
+        plan = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if not any(str(stage.get("device", "")).startswith("device:") for stage in plan["stages"]):
+            raise OSError(f"{file} uses no device:\n{(self.folder / 'plan.txt').read_text()}")
+        return plan, told
+
+    def measure(self, name, plan, disturb=None, records=None):
+        """Runs a plan at the edge, with a device at the hub; the report, and what its sinks wrote."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        outputs = self.folder / "out"
+        for file in outputs.glob("*") if outputs.exists() else ():
+            file.unlink()
+        report = folder / "report.json"
+        report.unlink(missing_ok=True)
+        words = [self.options.tidemill, "run", self.workflow, "--plan", write(folder / "plan.yaml", plan), "--records",
+                 records or self.options.records, "--report-json", report]
+        device = Device(self.options.tidemill, self.network.device, self.folder)
+        before, began = os.getloadavg()[0], time.monotonic()
+        try:
+            with open(folder / "run.txt", "w", encoding="utf-8") as log:
+                process = subprocess.Popen(inside(self.network.client, EDGE_PROCESSOR, *map(str, words)), stdout=log, stderr=log,
+                                           cwd=REPOSITORY)
+                done = disturb(process, device) if disturb else {}
+                if process.wait() != 0:
+                    raise OSError(f"the run {name} failed: {folder / 'run.txt'}\n{(folder / 'run.txt').read_text()[-2000:]}")
+        finally:
+            device.close()
+        seconds = time.monotonic() - began
+        self.loads += [before, os.getloadavg()[0]]
+        written = {file.name: file.read_bytes() for file in sorted(outputs.glob("*"))}
+        for file, content in written.items():
+            (folder / file).write_bytes(content)
+        print(f"  {self.case.name}: run {name}, {seconds:.0f} s, load {before:.1f} to {self.loads[-1]:.1f} {done or ''}", flush=True)
+        return {"report": json.loads(report.read_text(encoding="utf-8")), "written": written, "disturbed": done}
+
+    def killing(self, process, device):
+        """Kills a proxy every two seconds while the run lasts."""
+        killed = 0
+        while True:
+            try:
+                process.wait(timeout=KILL_EVERY)
+                return {"killed": killed}
+            except subprocess.TimeoutExpired:
+                for proxy in device.proxies()[:1]:
+                    os.kill(proxy, signal.SIGKILL)
+                    killed += 1
+
+    def cutting(self, process, _device):
+        """Cuts the link while the run lasts."""
+        for pause, order in ((CUT_AFTER, "cut"), (CUT_FOR, "heal")):
+            try:
+                process.wait(timeout=pause)
+                return {"cut": False}
+            except subprocess.TimeoutExpired:
+                self.network.order(f"{order} {LINK}")
+        return {"cut": True}
+
+
+def with_stages(plan, **changes):
+    """The plan with other keys at the stages that have a device."""
+    stages = [{**stage, **changes} if stage.get("device") else stage for stage in plan["stages"]]
+    return {**plan, "stages": stages}
+
+
+def off(predicted, measured):
+    return (predicted / measured - 1) * 100
+
+
+def stages_of(measured):
+    """What was expected and measured of each model on a device."""
+    rows = []
+    for stage in measured["report"]["stages"]:
+        there = stage.get("on_device")
+        if not there:
+            continue
+        rows.append({
+            "stage": stage["stage"], "device": stage["device"], "predicted": there.get("predicted"), "records": there["compute"]["count"],
+            **{part: {key: there[part][f"{key}_ms"] for key in ("mean", "p50", "p95")} for part in ("client", "network", "queue", "compute")},
+            "sent": there["sent_bytes_per_record"], "received": there["received_bytes_per_record"],
+            "round_trips": there["round_trips_per_batch"], "sessions_lost": there["sessions_lost"],
+        })
+    return rows
+
+
+def compared(row):
+    """Lines of the table: name, predicted, measured, and whether it must be right."""
+    expected = row["predicted"]
+    network, compute = row["network"]["mean"], row["compute"]["mean"]
+    return [
+        ("sent a record, bytes", expected["sent_bytes_per_record"], row["sent"], True),
+        ("received a record, bytes", expected["received_bytes_per_record"], row["received"], True),
+        ("network, ms", expected["network_ms"], network, False),
+        ("compute, ms", expected["compute_ms"], compute, False),
+        ("network and compute, ms", expected["network_ms"] + expected["compute_ms"], network + compute, True),
+    ]
+
+
+def sinks_of(plan, measured):
+    """The latencies that the plan expects at its slowest sink, beside those of the report."""
+    expected = plan.get("predicted", {})
+    at = expected.get("latency_at")
+    for sink in measured["report"]["sinks"]:
+        if sink["sink"] == at:
+            latency = sink["latency"]
+            return {"sink": at, "measured": {key: latency[f"{key}_ms"] for key in ("mean", "p50", "p95", "p99")},
+                    "predicted": {key: milliseconds(expected[key]["value"]) for key in ("mean", "p50", "p90", "p99") if key in expected}}
+    return None
+
+
+def milliseconds(span):
+    """A time as plans write it."""
+    number, unit = re.fullmatch(r"([\d.]+)(ns|us|ms|s)", span).groups()
+    return float(number) * {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
+
+
+def final(written):
+    """Rows of each file that were not taken back, so that corrections may come in another order."""
+    rows = {}
+    for name, content in written.items():
+        counted = {}
+        for line in content.decode().splitlines():
+            row = json.loads(line) if name.endswith(".jsonl") else line
+            change = row.pop("_change", 1) if isinstance(row, dict) else 1
+            key = json.dumps(row, sort_keys=True)
+            counted[key] = counted.get(key, 0) + change
+        rows[name] = sorted((key, count) for key, count in counted.items() if count)
+    return rows
+
+
+def likeness(one, other):
+    """Whether two runs wrote the same."""
+    if not one or not any(one.values()):
+        return "nothing written"
+    if one == other:
+        return "byte by byte"
+    return "final rows" if final(one) == final(other) else "DIFFERENT"
+
+
+def experiment(case, options, network, folder):
+    """Plans, runs and compares a workflow; what was found."""
+    network.shape(case.round_trip / 1e3, case.bandwidth * 1e6)
+    this = Experiment(case, options, network, folder)
+    plan, told = this.plan(this.profile())
+    runs = {"tensors": this.measure("tensors", plan), "rows": this.measure("rows", with_stages(plan, sends="rows")),
+            "cpu": this.measure("cpu", with_stages(plan, device="cpu"))}
+    if not options.skip_faults:
+        runs["killed"] = this.measure("killed", plan, this.killing)
+        runs["cut"] = this.measure("cut", plan, this.cutting)
+    found = {"workflow": case.name, **dataclasses.asdict(case), "utilization": this.utilization, "cost": told["cost"], "loads": this.loads, "problems": []}
+    wrong = found["problems"].append
+    print(f"\n{case.name}: {case.rate:g}/s, {case.bandwidth:g} Mbit/s, {case.round_trip:g} ms there and back, "
+          f"{told['cost']['total']:.4f} $/h, load {min(this.loads):.1f} to {max(this.loads):.1f}")
+    found["stages"] = stages_of(runs["tensors"])
+    if not found["stages"]:
+        wrong("no device computed anything")
+    print(f"  {'':34} {'predicted':>12} {'measured':>12} {'error':>9}")
+    for row in found["stages"]:
+        row["compared"] = []
+        for name, expected, measured, must in compared(row):
+            error = off(expected, measured)
+            row["compared"].append({"what": name, "predicted": expected, "measured": measured, "error": error})
+            is_off = must and abs(error) > TOLERANCE
+            if is_off:
+                wrong(f"{row['stage']}: {name} is {error:+.1f} % off")
+            print(f"  {row['stage'] + ': ' + name:34} {expected:12.1f} {measured:12.1f} {error:+7.1f} % {'OFF' if is_off else ''}")
+        bound = row["predicted"]["queue_at_most_ms"]
+        print(f"  {row['stage'] + ': queue, ms':34} {'' if bound is None else format(bound, '10.1f'):>12} {row['queue']['mean']:12.1f}")
+    found["latency"] = {name: sinks_of(plan, runs[name]) for name in ("tensors", "rows", "cpu")}
+    for name, latency in found["latency"].items():
+        if latency:
+            figures = ("predicted " + ", ".join(f"{key} {value:.1f}" for key, value in latency["predicted"].items()) + "; ") * (name == "tensors")
+            print(f"  latency of {latency['sink']}, {name}, ms: {figures}measured "
+                  + ", ".join(f"{key} {value:.1f}" for key, value in latency["measured"].items()))
+    found["rows"] = stages_of(runs["rows"])
+    for row in found["rows"]:
+        print(f"  {row['stage']} with rows: {row['sent']:.0f} bytes there, {row['received']:.0f} back, network {row['network']['mean']:.1f} ms, "
+              f"compute {row['compute']['mean']:.1f} ms")
+    found["same"] = {}
+    for name, base in (("tensors", "cpu"), ("rows", "cpu"), ("killed", "tensors"), ("cut", "tensors")):
+        if name in runs:
+            same = likeness(runs[name]["written"], runs[base]["written"])
+            found["same"][name] = {"as": base, "how": same, "disturbed": runs[name]["disturbed"],
+                                   "sessions_lost": [row["sessions_lost"] for row in stages_of(runs[name])]}
+            if same not in ("byte by byte", "final rows"):
+                wrong(f"the rows of {name} are not those of {base}: {same}")
+            print(f"  rows of {name} and {base}: {same} {runs[name]['disturbed'] or ''}")
+    if "killed" in runs and not (runs["killed"]["disturbed"]["killed"] and runs["cut"]["disturbed"]["cut"]):
+        wrong("the runs were too short to be disturbed")
+    for problem in found["problems"]:
+        print(f"  {problem}")
+    return found
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--tidemill", default=REPOSITORY / "target/release/tidemill")
+    arguments.add_argument("--only", choices=[case.name for case in CASES])
+    arguments.add_argument("--records", default=400, type=int)
+    arguments.add_argument("--budget", default="1min")
+    arguments.add_argument("--skip-faults", action="store_true")
+    arguments.add_argument("--work", type=pathlib.Path)
+    arguments.add_argument("--out")
+    options = arguments.parse_args()
+    if os.cpu_count() < 2:
+        sys.exit("two processors are needed")
+    program = pathlib.Path(options.tidemill)
+    about = {"version": run(program, "version").splitlines()[0], "built": time.strftime("%Y-%m-%d %H:%M", time.localtime(program.stat().st_mtime))}
+    print(about)
+    network = Network()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            work = (options.work or pathlib.Path(folder)).resolve()
+            found = [experiment(case, options, network, work / case.name) for case in CASES if options.only in (None, case.name)]
+    finally:
+        network.close()
+    if options.out:
+        pathlib.Path(options.out).write_text(json.dumps({"program": about, "experiments": found}, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(case["problems"] for case in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+//! A model on a device and nowhere else: for measurements of the device.
+use super::{Connected, Device, Target, Times, take, text};
+use crate::reach::{Place, ReachError, Reached};
+use arrow_array::RecordBatch;
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_device::device::Snapshot;
+use tidemill_inference::{MlKind, files_of};
+use tidemill_operators::api::{Inference, OperatorError, Output};
+use tidemill_operators::model::{ChosenBackend, ModelSpec};
+
+/// Name of the sessions in lists of a device.
+const CLIENT: &str = "profile";
+
+/// Asks a device at an address, as in [`Place::at`], for its facts.
+///
+/// # Errors
+/// [`ReachError`].
+pub fn look(address: &str) -> Result<Snapshot, ReachError> {
+    let Reached { session, own: _ } = Place::at(address)?.reach(Path::new("."), "default", CLIENT)?;
+    Ok(session.snapshot().clone())
+}
+
+/// A model that a device computes. Its rows are prepared and finished here; a call whose device is lost fails.
+pub struct Direct {
+    connected: Connected,
+    model: Box<dyn Inference>,
+    times: Times,
+}
+
+impl Direct {
+    /// Loads a model on the device at an address.
+    ///
+    /// # Errors
+    /// The device cannot be reached, or cannot load the model.
+    pub fn open(spec: &ModelSpec, address: &str) -> Result<Self, OperatorError> {
+        let device = Device {
+            name: address.to_owned(),
+            target: Target::Device(Place::at(address).map_err(text)?),
+            spec: spec.clone(),
+            models: MlKind::default(),
+            client: CLIENT.to_owned(),
+            sends_rows: false,
+        };
+        let connected = Arc::new(device).connected()?;
+        let (model, times) = connected.instance()?;
+        Ok(Self { connected, model, times })
+    }
+}
+
+/// Bytes of a model's files: the least memory that it needs on a device.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn bytes_of_files(spec: &ModelSpec) -> Result<u64, OperatorError> {
+    let (folder, names) = files_of(&spec.manifest)?;
+    let bytes = |name: &String| std::fs::metadata(folder.join(name)).map(|facts| facts.len());
+    names.iter().map(bytes).sum::<std::io::Result<u64>>().map_err(text)
+}
+
+impl Inference for Direct {
+    fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        self.infer_parts(std::slice::from_ref(batch), output)
+    }
+
+    fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
+        let result = self.model.infer_parts(parts, output);
+        output.device = Some(take(&self.times));
+        match self.connected.lost() {
+            Some(reason) => Err(OperatorError::lost(reason)),
+            None => result,
+        }
+    }
+
+    fn backend(&self) -> Option<ChosenBackend> {
+        self.model.backend()
+    }
+}
