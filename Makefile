@@ -2,7 +2,7 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install demo demo-aicity demo-cluster demo-cluster-aicity image wheel test test-long bench profiles lint book check-aarch64
+.PHONY: help setup install demo demo-aicity demo-cluster demo-cluster-aicity image wheel test test-long test-backends bench profiles lint book check-aarch64
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: setup ## format, clippy and all tests
 
 test-long: setup ## the tests that take long, and more rounds; writes docs/benchmarks/test-long.md
 	@scripts/test-long.sh
+
+test-backends: ## set up, build and test the back ends that are programs of their own (libtorch: 1 GB, minutes)
+	@scripts/test-backends.sh
 
 bench: setup ## measure; writes docs/benchmarks; BENCH="vqa-loop --rounds 2" for a part
 	@scripts/bench.sh $(BENCH)

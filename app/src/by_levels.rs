@@ -44,6 +44,10 @@ pub(crate) fn choose_by_levels(
     chosen: &mut BTreeMap<String, Chosen>,
     listener: &dyn Listener,
 ) {
+    // Looking for backends takes libraries into use, and most runs have nothing to choose.
+    if candidates.values().all(|list| list.len() < 2) {
+        return;
+    }
     let usable = machine::backends(&workflow.directory.0);
     let usable: Vec<&str> = usable.iter().filter(|(_, usable)| *usable).map(|(name, _)| *name).collect();
     choose_with(&usable, (workflow, candidates, settings), chosen, listener);

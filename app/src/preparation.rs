@@ -504,7 +504,10 @@ fn program(
         let operator = match operator.model.as_ref().filter(|_| scope.runs(stage)) {
             None => operator,
             Some(model) => {
-                let prepared = factory.prepare(&ExecutorSpec::of(stage, &operator, &devices), &operator.make);
+                let prepared = factory.prepare(
+                    &ExecutorSpec::of(stage, &operator, (&workflow.name.value, &devices)),
+                    &operator.make,
+                );
                 let PreparedModel { backend, instance } = prepared.map_err(found_in)?;
                 let chosen_there = || (model.backend.clone(), format!("on {}", device(stage)));
                 let is_chosen = backend.is_some();
@@ -518,7 +521,8 @@ fn program(
                     backend: backend.clone(),
                     backend_why,
                 });
-                if is_chosen {
+                // A server of models is none that a plan could ask for.
+                if is_chosen && tidemill_inference::backend::registered().any(|known| known.name == backend) {
                     stage.backend = Some(backend);
                 }
                 let mut operator = bind(stage)?;

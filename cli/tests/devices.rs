@@ -1,8 +1,8 @@
 //! Models on device proxies: the same rows as in this process, also when a proxy is killed; through the built binary.
-use crate::command::{Place, command, tidemill};
+use crate::command::{Place, command, root, tidemill};
 use image::RgbImage;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Stdio};
 
 const WORKFLOW: &str = "version: 1
 name: seen
@@ -156,4 +156,78 @@ fn a_device_that_is_not_there_is_found_before_the_run() {
     let outcome = tidemill(&arguments(&workflow, &plan, &report));
     assert_ne!(outcome.code, Some(0));
     assert!(outcome.stderr.contains("device:unix:///nowhere/device.sock"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_run_is_the_tenant_with_the_name_of_its_workflow() {
+    let place = place(12);
+    let (expected, _) = run(&place, "cpu");
+    let socket = format!("unix://{}", place.argument("device.sock"));
+    let device = format!("tenant-{}", std::process::id());
+    let arguments = ["device", "serve", "--listen", &socket, "--device", &device, "--backend", "rten"];
+    let cache = place.argument("cache");
+    let arguments = [&arguments[..], &["--cache", &cache, "--tenant", "seen=50%", "--only-tenants"]].concat();
+    let mut serving = command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufReader::new(serving.stderr.take().unwrap());
+    let serves = std::io::BufRead::lines(lines).map_while(Result::ok).any(|line| line.contains("serves at"));
+    let (found, report) = run(&place, &format!("device:{socket}"));
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    assert!(serves && found == expected, "the rows differ");
+    assert!(of_features(&report)["device"].as_str().unwrap().starts_with("device:unix://"));
+}
+
+const NORMS: &str = r#"version: 1
+name: norms
+sources: [{id: rows, kind: jsonl, options: {path: rows.jsonl, columns: {x: "tensor<float32>[4]"}}}]
+operators: [{id: norm, kind: ml, input: rows, variants: [identity.yaml]}]
+sinks: [{id: norms, kind: jsonl, input: norm, options: {path: norms.jsonl}}]
+"#;
+
+/// A server of the Open Inference Protocol is none of the backends that manifests name, and a plan cannot ask for it.
+#[test]
+fn a_model_on_a_server_gives_the_rows_of_this_process() {
+    let python = std::env::var("TIDEMILL_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let asked = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"];
+    if !std::process::Command::new(&python).args(asked).status().is_ok_and(|status| status.success()) {
+        println!("skipped: {python} is no Python 3.10 or newer; TIDEMILL_TEST_PYTHON names one");
+        return;
+    }
+    let place = Place::empty("norms");
+    for file in ["identity.yaml", "identity.onnx"] {
+        place.write(file, std::fs::read(root().join("operators/inference/testdata").join(file)).unwrap());
+    }
+    place.write("workflow.yaml", NORMS);
+    place
+        .write("rows.jsonl", (0..20).map(|row| format!("{{\"x\": [{row}, 1, 2, 3]}}\n")).collect::<String>());
+    let workflow = place.argument("workflow.yaml");
+    tidemill(&["run", &workflow, "--quiet"]).expect(0);
+    let expected = place.read("norms.jsonl");
+    let mut server = std::process::Command::new(python);
+    server.arg(root().join("operators/remote/tests/server.py")).arg("http");
+    let mut serving = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(serving.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    let port = serde_json::from_str::<serde_json::Value>(&line).unwrap()["port"].as_u64().unwrap();
+    place.write(
+        "plan.yaml",
+        format!(
+            "version: 1
+workflow: {{name: norms}}
+workers: [{{id: here, tier: here, worker_type: here}}]
+stages:
+  - {{id: rows, operator: rows, worker: here}}
+  - {{id: norm, operator: norm, variant: identity, device: \"oip:http://127.0.0.1:{port}\", worker: here, max_batch: 4}}
+  - {{id: norms, operator: norms, worker: here}}
+classes: [{{id: 0, share: 1.0, route: {{rows: rows, norm: norm, norms: norms}}}}]
+edges: [{{from: rows, to: norm}}, {{from: norm, to: norms}}]
+"
+        ),
+    );
+    let outcome = tidemill(&["run", &workflow, "--plan", &place.argument("plan.yaml"), "--quiet"]);
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    outcome.expect(0);
+    assert_eq!(place.read("norms.jsonl"), expected);
 }

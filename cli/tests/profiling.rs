@@ -205,6 +205,9 @@ fn a_model_is_measured_here_and_on_a_device() {
     let wrong = profile_by("card=unix:///nowhere/device").expect(69).stderr;
     assert!(wrong.contains("the device `card` cannot be measured"), "{wrong}");
 
+    let wrong = profile_by("card=oip:http://127.0.0.1:1").expect(2).stderr;
+    assert!(wrong.contains("`card` is a server of models"), "{wrong}");
+
     let (_device, address) = Served::start(&place.path("device.socket"), "card");
     let left = profile_by(&format!("card={address}")).expect(0).stderr;
     assert!(left.contains("other is a device") && !left.contains("card is a device"), "{left}");

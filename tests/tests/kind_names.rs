@@ -15,6 +15,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("cli/src/arguments/cluster.rs", "join", "an option of the command line"),
     ("cli/src/arguments/cluster/elastic.rs", "slices", "a rule by which containers share processors"),
     ("cli/src/report/objects.rs", "track", "a column"),
+    ("cli/src/requirements/document.rs", "window", "runs that are outstanding"),
     ("deploy/src/compose/services.rs", "join", "a secret"),
     ("deploy/src/kubernetes/pods.rs", "join", "a secret"),
     ("deploy/src/layout/devices.rs", "stdout", "a device"),

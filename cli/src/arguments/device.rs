@@ -94,7 +94,8 @@ pub(crate) struct ServeDeviceArguments {
     /// Memory for models and tensors of all sessions together. Default: no limit, or that of the profile.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
-    /// A tenant with its share of the device's time and the memory of its sessions; may be given several times. All others are
+    /// A tenant with its share of the device's time and the memory of its sessions; may be given several times. A run is the
+    /// tenant with the name of its workflow. All others are
     /// the tenant `default`, whose share is what is left.
     #[arg(long, value_name = "NAME=SHARE[,MEMORY]", value_parser = tenant)]
     pub(crate) tenant: Vec<TenantChoice>,

@@ -6,6 +6,7 @@ use tidemill_operators::api::OperatorError;
 use tidemill_operators::model::ModelSpec;
 use tidemill_profiler::device::{Device, OnDevice};
 use tidemill_remote::executor::direct::{Direct, bytes_of_files, look};
+use tidemill_remote::open_inference::OpenInference;
 use tidemill_spec::diagnostic::suggestion;
 use tidemill_spec::infrastructure::Infrastructure;
 
@@ -44,7 +45,7 @@ pub(super) fn chosen(
                 none if none.is_empty() => {
                     "add it to a worker type of the infrastructure: `devices: [{kind: ...}]`".to_owned()
                 }
-                known => suggestion(kind, known.into_iter(), "kinds of devices"),
+                known => suggestion(kind, known, "kinds of devices"),
             };
             return Err(Failure::new(Kind::Usage, message).with_help(help));
         }
@@ -55,6 +56,12 @@ pub(super) fn chosen(
                 format!("write where `tidemill device serve` listens: `--device {kind}=tcp://HOST:PORT`");
             return Err(Failure::new(Kind::Usage, message).with_help(help));
         };
+        if OpenInference::serves(&address) {
+            let message =
+                format!("`{kind}` is a server of models at {address}: it reports no times of its models");
+            let help = "write its figures into a profile and merge it: see docs/profiling.md";
+            return Err(Failure::new(Kind::Usage, message).with_help(help));
+        }
         let facts = look(&address).map_err(|error| {
             Failure::new(Kind::Unavailable, format!("the device `{kind}` cannot be measured: {error}"))
                 .with_help("start it with `tidemill device serve --listen ADDRESS`")

@@ -100,6 +100,7 @@ fn services(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         ("n", Side::Right),
         ("memory", Side::Right),
         ("load", Side::Right),
+        ("of the model", Side::Right),
         ("predicted within", Side::Right),
     ]);
     for service in &profile.services {
@@ -137,6 +138,7 @@ fn service_row(service: &Service, times: &BatchTime, is_first: bool) -> Vec<Stri
         times.samples.map(|samples| samples.to_string()).unwrap_or_default(),
         first(service.peak_memory.map(|memory| bytes(memory.0)).unwrap_or_default()),
         first(time(service.load_time)),
+        first(service.model_part.map(|part| format!("{:.0} %", part.0)).unwrap_or_default()),
         first(predicted(service)),
     ]
 }

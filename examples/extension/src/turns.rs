@@ -136,6 +136,7 @@ mod tests {
         let make = Arc::new(move || Ok(Instance::Inference(Box::new(Alone(Arc::clone(&alone))))));
         let spec = ExecutorSpec {
             device: "turns:0".into(),
+            workflow: "w".into(),
             address: None,
             sends_rows: false,
             stage: "s".into(),

@@ -1,5 +1,6 @@
 //! A manifest checked against its model file, without any backend.
 mod comparison;
+mod declared;
 mod unfed;
 
 use self::comparison::{Comparison, reads_metadata, row_shape, wrong_input_steps, wrong_output_steps};
@@ -226,7 +227,7 @@ impl Blueprint {
             let (id, span) = (manifest.id.value.clone(), name.span.clone());
             return Err(vec![ModelError::NotFetched { id, obtained, command, span }]);
         }
-        let facts = inspect(&file).map_err(|cause| vec![unreadable(cause, &file, name, digest)])?;
+        let mut facts = inspect(&file).map_err(|cause| vec![unreadable(cause, &file, name, digest)])?;
         if facts.sha256 != digest.value {
             // The rest is not compared: it would describe another file.
             return Err(vec![ModelError::Checksum {
@@ -235,6 +236,9 @@ impl Blueprint {
                 found: facts.sha256,
                 span: digest.span.clone(),
             }]);
+        }
+        if facts.inputs.is_empty() && facts.outputs.is_empty() {
+            declared::fill(&mut facts, &manifest, &folder);
         }
         let manifest = alphabet::filled_in(manifest, &facts, &folder)?;
         let mut comparison = Comparison { facts: &facts, errors: Vec::new() };

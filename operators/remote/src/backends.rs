@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_device::device::{
-    Device, DeviceError, Limits, Loadable, ModelId, Opener, Run, Snapshot, TensorId,
+    Artifact, Device, DeviceError, Limits, Loadable, ModelId, Opener, Run, Snapshot, TensorId,
 };
 use tidemill_device::memory::Placed;
 use tidemill_device::value::{Element, Value};
-use tidemill_inference::MlKind;
 use tidemill_inference::backend::{self, Backend, BackendError, Session};
 use tidemill_inference::tensor::{Tensor, TensorData};
+use tidemill_inference::{MlKind, external, files_of};
 use tidemill_operators::api::Inference;
 use tidemill_spec::backend::runtime;
 
@@ -143,6 +143,15 @@ impl Model {
     }
 }
 
+/// Checks that a model reads only files that came with it: others of this host are not the client's.
+fn all_came(names: &[String], artifact: &Artifact) -> Result<(), String> {
+    let came = |name: &&String| artifact.files.iter().any(|file| file.name == **name);
+    match names.iter().find(|name| !came(name)) {
+        Some(name) => Err(format!("it reads `{name}`, which did not come with it; name files beside it")),
+        None => Ok(()),
+    }
+}
+
 /// The reason in an error of a run.
 fn reason(error: BackendError) -> String {
     match error {
@@ -218,6 +227,11 @@ impl Device for Processors {
             if (inputs, outputs) != (1, 2) {
                 return Err(failed("rows are one tensor".into()));
             }
+            let (folder, names) = files_of(&spec.manifest).map_err(|error| failed(error.message))?;
+            if spec.manifest.parent() != Some(folder.as_path()) {
+                return Err(failed("its files did not come with it".into()));
+            }
+            all_came(&names, artifact).map_err(failed)?;
             let instance = self.models.instance_on(&spec, backend.as_ref(), "by the client");
             let instance = instance.map_err(|error| failed(error.message))?;
             let loaded = Model::Rows(instance, rows::schema_of(&spec));
@@ -225,6 +239,9 @@ impl Device for Processors {
             self.loaded.insert(model, loaded);
             return Ok(());
         }
+        let weights = std::fs::read(&loadable.path).map(|model| external::files(&model));
+        let weights = weights.map_err(|error| failed(error.to_string()))?;
+        all_came(&weights, artifact).map_err(failed)?;
         let registered = backend::registered().find(|registered| registered.name == backend.name());
         let inspect = registered
             .map(|registered| registered.inspect)
@@ -312,8 +329,9 @@ fn now() -> Instant {
 mod tests {
     use super::*;
     use std::path::PathBuf;
-    use tidemill_device::device::{Artifact, ModelFile};
+    use tidemill_device::device::ModelFile;
     use tidemill_inference::inspect;
+    use tidemill_operators::model::ModelSpec;
 
     fn folder() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata")
@@ -345,7 +363,7 @@ mod tests {
     fn a_chain_of_models_on_a_device_gives_what_their_sessions_give() {
         let usable = backend::usable(&folder());
         let here: Vec<String> =
-            usable.into_iter().filter_map(|(name, is_usable)| is_usable.then(|| name.to_owned())).collect();
+            usable.into_iter().filter(|(_, is_usable)| *is_usable).map(|(name, _)| name.to_owned()).collect();
         let values = TensorData::Float32(vec![0.1, -2.0, 3.3, 0.7]);
         let input = Tensor::new(vec![1, 4], values).unwrap();
         for first in &here {
@@ -406,5 +424,40 @@ mod tests {
                 assert_eq!(device.backend("ort").map(|backend| backend.name()), Ok(provider));
             }
         }
+    }
+
+    #[test]
+    fn a_model_reads_no_file_of_the_host() {
+        let spec = |manifest: PathBuf| ModelSpec {
+            operator: "read".into(),
+            kind: "ml".into(),
+            manifest,
+            variant: "ctc".into(),
+            backend: "auto".into(),
+            libraries: ".".into(),
+            input: Default::default(),
+            output: Default::default(),
+            layout: serde_json::Value::Null,
+        };
+        let own = tempfile::tempdir().unwrap();
+        std::fs::copy(folder().join("ctc.onnx"), own.path().join("ctc.onnx")).unwrap();
+        let manifest = std::fs::read_to_string(folder().join("ctc.yaml")).unwrap();
+        let secret = own.path().join("secret.txt");
+        let stolen = manifest.replace("alphabet: \"lh\"", &format!("alphabet_file: {}", secret.display()));
+        let path = own.path().join("manifest.yaml");
+        std::fs::write(&path, stolen).unwrap();
+        let file = |name: &str| ModelFile { name: name.to_owned(), hash: String::new(), bytes: 1 };
+        let artifact = Artifact {
+            name: "ctc".into(),
+            backend: "rten".into(),
+            files: vec![file("manifest.yaml"), file("ctc.onnx")],
+            inputs: vec!["rows".into()],
+            outputs: vec!["rows".into(), "beside".into()],
+            options: serde_json::json!({ rows::OPTION: spec(path.clone()) }),
+        };
+        let backends = Backends::open(&["rten".to_owned()], &folder()).unwrap();
+        let mut device = Opener::open(&backends, &Limits::default()).unwrap();
+        let refused = device.load(ModelId(1), &Loadable { artifact, path }).unwrap_err().to_string();
+        assert!(refused.contains("secret.txt`, which did not come with it"), "{refused}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_device::device::{Artifact, ModelFile, ModelId, TensorId};
+use tidemill_device::device::{Artifact, DeviceError, ModelFile, ModelId, TensorId};
 use tidemill_device::session::{CallError, Lane, Pending, Session as DeviceSession};
 use tidemill_device::store::hash_of_file;
 use tidemill_inference::backend::{Backend, BackendError, Feedback, Session};
@@ -41,7 +41,7 @@ impl DeviceBackend {
     fn failed(&self, model: &str, error: CallError) -> BackendError {
         let (backend, model) = (self.name, model.to_owned());
         match error {
-            CallError::Lost { .. } | CallError::Refused(_) => {
+            error if can_be_repeated(&error) => {
                 BackendError::Lost { backend, model, reason: error.to_string() }
             }
             CallError::Failed(failure) => {
@@ -52,10 +52,24 @@ impl DeviceBackend {
     }
 }
 
+/// Whether the device has no memory left for the call.
+fn is_full(error: &DeviceError) -> bool {
+    matches!(error, DeviceError::OutOfMemory { .. })
+}
+
+/// Whether the call may succeed elsewhere: the device is lost, refuses, or has no memory left.
+fn can_be_repeated(error: &CallError) -> bool {
+    match error {
+        CallError::Lost { .. } | CallError::Refused(_) => true,
+        CallError::Failed(failure) => is_full(&failure.error),
+        CallError::File { .. } | CallError::Value(_) => false,
+    }
+}
+
 /// The error of a call, for the engine: a lost one may be repeated elsewhere.
 pub(crate) fn kept_error(device: &str, error: CallError) -> OperatorError {
     match error {
-        CallError::Lost { .. } | CallError::Refused(_) => OperatorError::lost(format!("{device}: {error}")),
+        error if can_be_repeated(&error) => OperatorError::lost(format!("{device}: {error}")),
         CallError::Failed(failure) => OperatorError::new(format!("{device}: {}", failure.error)),
         other => OperatorError::new(format!("{device}: {other}")),
     }
@@ -119,7 +133,9 @@ impl Backend for DeviceBackend {
                 let model = self.session.load(&artifact, open);
                 let model = model.and_then(|model| self.session.flush().map(|()| model));
                 let model = model.map_err(|error| match error {
-                    CallError::Failed(failure) => refused(failure.error.to_string()),
+                    CallError::Failed(failure) if !is_full(&failure.error) => {
+                        refused(failure.error.to_string())
+                    }
                     other => self.failed(&path, other),
                 })?;
                 loaded.insert(facts.sha256.clone(), model);
@@ -260,6 +276,54 @@ impl Drop for RemoteModel {
         if !resident.is_empty() {
             // A session that is lost holds nothing.
             let _ = self.backend.session.lane().free(&resident);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::Backends;
+    use std::os::unix::net::UnixStream;
+    use tidemill_device::carrier::Carrier;
+    use tidemill_device::device::Limits;
+    use tidemill_device::proxy::{Everybody, serve};
+    use tidemill_device::store::Store;
+    use tidemill_inference::inspect;
+    use tidemill_inference::tensor::TensorData;
+
+    /// Loads and runs a model on a device that has so many bytes beside it.
+    fn run_with(memory_beside: i64) -> (Result<Vec<Tensor>, BackendError>, Option<String>) {
+        let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata");
+        let facts = inspect(&testdata.join("linear.onnx")).unwrap();
+        let memory = Some(facts.file_bytes.saturating_add_signed(memory_beside));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let device = std::thread::spawn(move || {
+            let folder = tempfile::tempdir().unwrap();
+            let mut store = Store::open(&folder.path().join("models"), 1 << 20).unwrap();
+            let opener = Backends::open(&["rten".to_owned()], &testdata).unwrap();
+            let mut everybody = Everybody(Limits { memory, ..Limits::default() });
+            let carrier = Carrier::of_socket(theirs).unwrap();
+            serve(carrier, &opener, &mut everybody, &mut store, &folder.path().join("session")).unwrap();
+        });
+        let session = DeviceSession::open(Carrier::of_socket(ours).unwrap(), "tests", "client").unwrap();
+        let session = Arc::new(session);
+        let backend = DeviceBackend::new(Arc::clone(&session), "rten");
+        let input = Tensor::new(vec![2, 4], TensorData::Float32(vec![0.5; 8])).unwrap();
+        let answer = backend.load(&facts).and_then(|mut model| model.run(&[input], &[0]));
+        let lost = session.lost();
+        drop((backend, session));
+        device.join().unwrap();
+        (answer, lost)
+    }
+
+    #[test]
+    fn what_finds_no_memory_on_the_device_may_be_computed_elsewhere() {
+        assert!(run_with(1000).0.is_ok());
+        for memory_beside in [-1, 8, 40] {
+            let (answer, lost) = run_with(memory_beside);
+            assert!(matches!(answer, Err(BackendError::Lost { .. })), "{memory_beside}: {answer:?}");
+            assert_eq!(lost, None, "the session continues");
         }
     }
 }

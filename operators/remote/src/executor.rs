@@ -2,11 +2,12 @@
 //!
 //! The rows are prepared and finished here; tensors go to the device and back. Runs are pure, so a batch whose device is lost
 //! is computed again by a new session, and a device that cannot be reached is replaced by the back ends of this process. A batch
-//! that loses two sessions is given back to the engine as lost: it may be the reason.
+//! that loses three sessions is given back to the engine as lost: it may be the reason.
 pub mod direct;
 
 use crate::client::DeviceBackend;
 use crate::open_inference::{self, OpenInference};
+use crate::own_program;
 use crate::reach::{Own, Place, Reached};
 use crate::rows::RemoteRows;
 use arrow_array::RecordBatch;
@@ -24,11 +25,17 @@ use tidemill_operators::api::{
 use tidemill_operators::model::{ChosenBackend, ModelSpec};
 use tidemill_spec::manifest::Manifest;
 
+/// Sessions that one batch may lose, each time with a new one after it: more often, it may be the reason.
+const MOST_LOST: u64 = 2;
 /// How often a device that cannot be reached is tried, while this process computes instead.
 const AGAIN: i64 = 10_000_000_000;
 
+/// How many sessions may end while they load a model, before this process computes instead.
+const LOADS: u32 = 3;
+
 /// Registers the executors of this crate; once, before the program reads plans.
 pub fn install() {
+    own_program::register();
     tidemill_engine::register_executors(Arc::new(Devices("proxy")));
     tidemill_engine::register_executors(Arc::new(Devices("device")));
     tidemill_engine::register_executors(Arc::new(Devices(open_inference::NAME)));
@@ -73,6 +80,8 @@ struct Device {
     target: Target,
     spec: ModelSpec,
     models: MlKind,
+    /// The workflow: limits and shares of the device are by tenant.
+    tenant: String,
     client: String,
     /// Whether rows go there as they are, to be prepared and finished at the device. A server gets tensors in any case.
     sends_rows: bool,
@@ -107,8 +116,11 @@ impl Device {
                     Target::Server(OpenInference::at(address).map_err(text)?.for_model(&model.variant))
                 }
                 Some(address) => Target::Device(Place::at(address).map_err(text)?),
-                None => Target::Device(spec.device.parse().map_err(text)?),
+                None => {
+                    Target::Device(own_program::place(spec.device.parse().map_err(text)?, &model.backend))
+                }
             },
+            tenant: spec.workflow.clone(),
             client: spec.stage.clone(),
             spec: model,
             models: MlKind::default(),
@@ -125,7 +137,7 @@ impl Device {
         };
         let there = match &self.target {
             Target::Device(place) => {
-                let reached = place.reach(&self.spec.libraries, "default", &self.client);
+                let reached = place.reach(&self.spec.libraries, &self.tenant, &self.client);
                 let Reached { session, own } = reached.map_err(|error| lost(&error))?;
                 let session = Arc::new(session);
                 let backend = chosen(&blueprint()?.manifest, &self.spec.backend, &session)
@@ -263,9 +275,16 @@ impl Elsewhere {
             Current::Unknown => (0, true),
         };
         let was_here = matches!(&*place, Current::Here(..));
-        match self.device.connected() {
-            Ok(connected) => {
-                let connected = Arc::new(connected);
+        let mut loading = self.loaded();
+        for _ in 1..LOADS {
+            // It ended while it loaded the model, which is no batch's fault.
+            match &loading {
+                Ok((_, Err(error))) if error.lost => loading = self.loaded(),
+                _ => break,
+            }
+        }
+        match loading.and_then(|(connected, inner)| Ok((connected, inner?))) {
+            Ok((connected, inner)) => {
                 if was_here {
                     tracing::warn!(
                         device = self.device.name,
@@ -273,9 +292,8 @@ impl Elsewhere {
                         "the device computes again"
                     );
                 }
-                *place = Current::There(number + 1, Arc::clone(&connected));
-                drop(place);
-                Ok((number + 1, connected.inner()?))
+                *place = Current::There(number + 1, connected);
+                Ok((number + 1, inner))
             }
             // A proxy of our own can always be started; a run begins with the devices of its plan.
             Err(error)
@@ -299,13 +317,39 @@ impl Elsewhere {
         }
     }
 
+    /// Opens a session, and loads the model there.
+    fn loaded(&self) -> Result<(Arc<Connected>, Result<Inner, OperatorError>), OperatorError> {
+        let connected = Arc::new(self.device.connected()?);
+        let inner = Arc::clone(&connected).inner();
+        Ok((connected, inner))
+    }
+
     fn here(&self) -> Result<Box<dyn Inference>, OperatorError> {
         self.device.models.instance(&self.device.spec)
     }
 
-    /// Whether this process computes although the device could be tried again.
+    /// Computes here for a while: the device of this number is there, but has no memory left.
+    fn leave(&self, number: u64, error: &OperatorError) -> Result<Inner, OperatorError> {
+        let mut place = self.place();
+        if matches!(&*place, Current::There(present, _) if *present == number) {
+            tracing::warn!(
+                model = self.device.spec.variant,
+                "{error}: this process computes instead, and tries the device again later"
+            );
+            *place = Current::Here(number, (self.now)());
+        }
+        drop(place);
+        Ok(Inner::Here(self.here()?))
+    }
+
+    /// Whether a copy that computes in this process should look for the device: it could be tried again, or another copy has
+    /// found it.
     fn may_return(&self) -> bool {
-        matches!(&*self.place(), Current::Here(_, since) if (self.now)() - since >= AGAIN)
+        match &*self.place() {
+            Current::Here(_, since) => (self.now)() - since >= AGAIN,
+            Current::There(..) => true,
+            Current::Unknown => false,
+        }
     }
 }
 
@@ -322,6 +366,12 @@ impl Remote {
         match &mut self.inner {
             Inner::There(_, model, _) | Inner::Here(model) => model.as_mut(),
         }
+    }
+
+    /// Whether it has a session that is not lost: what it could not compute found no memory.
+    fn is_connected(&self) -> bool {
+        let Inner::There(connected, ..) = &self.inner else { return false };
+        matches!(connected.there, There::Device { .. }) && connected.lost().is_none()
     }
 
     /// One attempt. The error is lost if the device is, whatever the model made of it.
@@ -357,7 +407,10 @@ impl Inference for Remote {
                     }
                     return Ok(());
                 }
-                Err(error) if error.lost && lost == 0 => {
+                Err(error) if error.lost && lost == 0 && self.is_connected() => {
+                    self.inner = self.shared.leave(self.number, &error)?;
+                }
+                Err(error) if error.lost && lost < MOST_LOST => {
                     lost += 1;
                     tracing::warn!(
                         model = self.shared.device.spec.variant,
@@ -406,6 +459,7 @@ mod tests {
         };
         let spec = ExecutorSpec {
             device: device.into(),
+            workflow: "seen".into(),
             stage: "find".into(),
             max_batch: 1,
             address: address.map(str::to_owned),

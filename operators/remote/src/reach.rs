@@ -1,7 +1,9 @@
 //! How a device is reached: by a proxy that this process starts, or at an address.
+use crate::own_program;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -20,7 +22,8 @@ use tidemill_link::remote::{Address, Security};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// `proxy` or `proxy:BACKEND`: a process that the executor starts on its own host.
+    /// `proxy` or `proxy:BACKEND`: a process that the executor starts on its own host. Back ends such as `torch` have a program of
+    /// their own, see [`own_program`].
     Own {
         /// The only back end that it has; none: all of the host.
         backend: Option<String>,
@@ -46,7 +49,9 @@ pub enum ReachError {
     #[error("no proxy can be started: {0}")]
     Start(String),
     /// Nothing answers, or it refuses.
-    #[error("{place}: {reason}")]
+    #[error(
+        "nothing answers at {place}: {reason}; start `tidemill device serve` there, or name another `device`"
+    )]
     Unreachable {
         /// The device.
         place: String,
@@ -152,22 +157,35 @@ impl Place {
 fn own(backend: Option<&str>, libraries: &Path, tenant: &str, client: &str) -> Result<Reached, ReachError> {
     let start = |error: std::io::Error| ReachError::Start(error.to_string());
     let (ours, theirs) = UnixStream::pair().map_err(start)?;
-    let mut command = match PROXY_PROGRAM.get() {
-        Some((program, arguments)) => {
+    let of_backend = match backend.map(own_program::of) {
+        Some(Some(program)) => Some(program?),
+        _ => None,
+    };
+    let mut command = match (of_backend, PROXY_PROGRAM.get()) {
+        (Some(program), _) => {
+            let mut command = Command::new(program);
+            command.arg("device-proxy");
+            command
+        }
+        (None, Some((program, arguments))) => {
             let mut command = Command::new(program);
             command.args(arguments);
             command
         }
-        None => {
+        (None, None) => {
             let mut command = Command::new(std::env::current_exe().map_err(start)?);
             command.arg("device-proxy");
             command
         }
     };
+    // A workflow in the current folder has an empty one.
+    let libraries = if libraries.as_os_str().is_empty() { Path::new(".") } else { libraries };
     command.arg("--libraries").arg(libraries);
     if let Some(backend) = backend {
         command.args(["--backend", backend]);
     }
+    // Ctrl-C goes to the whole group of this process, which still needs the proxy for what has begun.
+    command.process_group(0);
     let child =
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).spawn().map_err(start)?;
     // The command holds the other end of the socket: without it, the end of the process ends the session.

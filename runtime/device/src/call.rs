@@ -140,7 +140,7 @@ impl Head {
         let mut bytes = [0; HEAD];
         bytes[..2].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[2] = self.kind;
-        bytes[3] = u8::from(self.failed) * FAILED | u8::from(self.placed) * PLACED;
+        bytes[3] = (u8::from(self.failed) * FAILED) | (u8::from(self.placed) * PLACED);
         bytes[4..8].copy_from_slice(&self.payload.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         for (place, number) in bytes[16..].chunks_exact_mut(8).zip(self.numbers) {

@@ -220,14 +220,23 @@ pub fn serve_until(
     std::thread::scope(|scope| {
         let reader =
             std::thread::Builder::new().name("tm-device-calls".into()).spawn_scoped(scope, reading)?;
+        let ends_reader = EndsReader(&*hang_up);
         let served = proxy.serve(&calls, &gone);
         ending.wakes(None);
-        // Ends the reader.
-        hang_up();
+        drop(ends_reader);
         drop(calls);
         let read = reader.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
         served.and(read)
     })
+}
+
+/// Ends the reader, which the scope waits for, also where the back end panics: the client would wait without an end.
+struct EndsReader<'a>(&'a (dyn Fn() + Send + Sync));
+
+impl Drop for EndsReader<'_> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 fn greet(head: Head, payload: &[u8], admission: &mut dyn Admission) -> Result<Limits, String> {

@@ -1,7 +1,7 @@
 //! Files of models on the host of a device, by their content.
 use crate::device::{Artifact, Loadable, ModelFile};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -62,14 +62,16 @@ pub enum StoreError {
     },
     /// It is larger than all files may be together.
     #[error(
-        "the file would be larger than the {limit} bytes that models may take here; start the device with a larger --cache"
+        "the file would be larger than the {limit} bytes that models may take here; start the device with a larger `--cache-limit`"
     )]
     TooLarge {
         /// The limit.
         limit: u64,
     },
     /// It is not here.
-    #[error("the file {0} is not here")]
+    #[error(
+        "the file {0} is not here: others took its place; start the device with a larger `--cache-limit`"
+    )]
     Missing(String),
     /// The system refused.
     #[error("{path}: {source}")]
@@ -167,7 +169,9 @@ impl Store {
             return Err(StoreError::Gap { expected: arriving.length, found: offset });
         }
         arriving.length += piece.len() as u64;
-        if arriving.length > self.limit {
+        // Those that this session has begun take their place, too.
+        let others: u64 = self.arriving.values().map(|other| other.length).sum();
+        if others + arriving.length > self.limit {
             return Err(StoreError::TooLarge { limit: self.limit });
         }
         arriving.digest.update(piece);
@@ -210,23 +214,32 @@ impl Store {
     /// Puts the files of a model into a folder by their names. `into` belongs to the session, which removes it.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if one was not offered and stored, [`StoreError::Name`].
+    /// [`StoreError::Missing`] if one was not offered and stored, [`StoreError::Name`], also if two have one name.
     pub fn lay_out(&self, artifact: &Artifact, into: &Path) -> Result<Loadable, StoreError> {
         fs::create_dir_all(into).map_err(at(into))?;
-        for ModelFile { name, hash, .. } in &artifact.files {
+        let mut artifact = artifact.clone();
+        let mut names = HashSet::new();
+        for ModelFile { name, hash, bytes } in &mut artifact.files {
             let (place, path) = (self.place(checked_hash(hash)?), into.join(checked_name(name)?));
+            // A second one of the same name would be written into the first, which is the kept one itself.
+            if !names.insert(name.clone()) {
+                return Err(StoreError::Name(name.clone()));
+            }
             let kept = File::open(&place).map_err(|_| StoreError::Missing(hash.clone()))?;
+            // Memory is limited by what is there, not by what the client says.
+            *bytes = kept.metadata().map_err(at(&place))?.len();
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(at(parent))?;
             }
             // It was used now.
             let _ = kept.set_modified(now());
             if fs::hard_link(&place, &path).is_err() {
-                fs::copy(&place, &path).map_err(at(&path))?;
+                let (mut kept, mut copy) = (kept, File::create_new(&path).map_err(at(&path))?);
+                io::copy(&mut kept, &mut copy).map_err(at(&path))?;
             }
         }
         let first = artifact.files.first().ok_or_else(|| StoreError::Name(String::new()))?;
-        Ok(Loadable { artifact: artifact.clone(), path: into.join(&first.name) })
+        Ok(Loadable { path: into.join(&first.name), artifact })
     }
 }
 
@@ -277,6 +290,9 @@ mod tests {
             store.write(&hash_of(&[0; 11]), 0, &[0; 11], true),
             Err(StoreError::TooLarge { .. })
         ));
+        store.write(&hash_of(b"begun"), 0, &[0; 6], false).expect("it fits");
+        let second = store.write(&hash_of(b"begun too"), 0, &[0; 6], false);
+        assert!(matches!(second, Err(StoreError::TooLarge { .. })), "both are kept until they are whole");
     }
 
     #[test]
@@ -303,8 +319,21 @@ mod tests {
         let loadable = store.lay_out(&artifact, &into).expect("both are there");
         assert_eq!(fs::read(&loadable.path).ok().as_deref(), Some(&b"m"[..]));
         assert_eq!(fs::read(into.join("m.data")).ok().as_deref(), Some(&b"d"[..]));
-        let evil =
-            Artifact { files: vec![ModelFile { name: "../m".into(), ..files[0].clone() }], ..artifact };
+        let evil = Artifact {
+            files: vec![ModelFile { name: "../m".into(), ..files[0].clone() }],
+            ..artifact.clone()
+        };
         assert!(matches!(store.lay_out(&evil, &into), Err(StoreError::Name(_))));
+        let into = folder.path().join("other");
+        let renamed = ModelFile { name: "m.onnx".into(), ..files[1].clone() };
+        let twice = Artifact { files: vec![files[0].clone(), renamed], ..artifact.clone() };
+        assert!(matches!(store.lay_out(&twice, &into), Err(StoreError::Name(_))));
+        assert_eq!(fs::read(store.place(&files[0].hash)).ok().as_deref(), Some(&b"m"[..]), "it is unchanged");
+        let into = folder.path().join("claimed");
+        let claimed = files.iter().map(|file| ModelFile { bytes: u64::MAX, ..file.clone() }).collect();
+        let loadable =
+            store.lay_out(&Artifact { files: claimed, ..artifact }, &into).expect("both are there");
+        let bytes: Vec<u64> = loadable.artifact.files.iter().map(|file| file.bytes).collect();
+        assert_eq!(bytes, [1, 1], "the sizes are those of the files");
     }
 }

@@ -356,3 +356,23 @@ fn a_client_that_is_not_admitted_is_told_why() {
     );
     assert!(device.join().unwrap().is_err());
 }
+
+#[test]
+fn a_back_end_that_panics_loses_its_session() {
+    let gate = Arc::new(Mutex::new(std::sync::mpsc::channel().1));
+    let poisons = Arc::clone(&gate);
+    let poisoned = std::thread::spawn(move || {
+        let _held = poisons.lock().unwrap();
+        panic!("runs of the device panic");
+    });
+    assert!(poisoned.join().is_err());
+    let mut served = Served::start(Gated(gate), Limits::default());
+    let model = served.load(&artifact("m"));
+    let mut lane = served.session().lane();
+    let input = lane.upload(Element::Uint8, &[1], &[7]).unwrap();
+    let output = lane.run(model, &[input], &[0]).unwrap()[0];
+    let read = lane.read(output).unwrap();
+    drop(lane);
+    assert!(matches!(read.wait(), Err(CallError::Lost { .. })));
+    assert!(served.thread.take().unwrap().join().is_err(), "it panicked");
+}

@@ -48,6 +48,10 @@ impl Session for Timed {
         self.session.upload(tensor)
     }
 
+    fn keeps_values(&self) -> bool {
+        self.session.keeps_values()
+    }
+
     fn run_resident(
         &mut self,
         inputs: &[Resident],

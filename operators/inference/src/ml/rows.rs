@@ -163,13 +163,15 @@ pub fn files_of(manifest_path: &Path) -> Result<(PathBuf, Vec<String>), Operator
     Ok((folder, named.into_iter().collect()))
 }
 
-/// Adds what the keys that name files have: those of models, tokenizers and labels.
+/// Adds what the keys that name files have: those of models, tokenizers, labels and alphabets.
 fn collect(value: &serde_json::Value, into: &mut BTreeSet<String>) {
     match value {
         serde_json::Value::Object(entries) => {
             for (key, value) in entries {
                 match value {
-                    serde_json::Value::String(name) if matches!(key.as_str(), "file" | "labels_file") => {
+                    serde_json::Value::String(name)
+                        if matches!(key.as_str(), "file" | "labels_file" | "alphabet_file") =>
+                    {
                         into.extend((!name.is_empty()).then(|| name.clone()));
                     }
                     other => collect(other, into),
@@ -191,9 +193,11 @@ mod tests {
         let manifest = serde_json::json!({
             "file": "m.onnx", "script": "x.py",
             "inputs": [{"preprocess": [{"tokenize": {"file": "t.json"}}]}],
-            "outputs": [{"postprocess": [{"argmax": {"labels_file": "l.txt"}}]}],
+            "outputs": [{"postprocess": [
+                {"argmax": {"labels_file": "l.txt"}}, {"ctc_decode": {"alphabet_file": "a.txt"}},
+            ]}],
         });
         collect(&manifest, &mut named);
-        assert_eq!(named.into_iter().collect::<Vec<_>>(), ["l.txt", "m.onnx", "t.json"]);
+        assert_eq!(named.into_iter().collect::<Vec<_>>(), ["a.txt", "l.txt", "m.onnx", "t.json"]);
     }
 }

@@ -35,6 +35,7 @@ impl Direct {
     /// The device cannot be reached, or cannot load the model.
     pub fn open(spec: &ModelSpec, address: &str) -> Result<Self, OperatorError> {
         let device = Device {
+            tenant: "default".to_owned(),
             name: address.to_owned(),
             target: Target::Device(Place::at(address).map_err(text)?),
             spec: spec.clone(),

@@ -49,7 +49,7 @@ fn a_device_that_is_too_slow_saturates() {
     // Batches follow each other on the way: 9/s fill the link to nine tenths, and no record waits.
     assert!((most(&case) - 0.24).abs() < 2e-3, "{}", most(&case));
     let remote = case.problem.operators[0].variants[0].modes[0][0].remote.as_mut().unwrap();
-    remote.run = Box::new(ServiceMode::constant(0.2));
+    *remote.run = ServiceMode::constant(0.2);
     case.times = Times::of_modes(&case.problem, &case.solution);
     assert!(most(&case) > 10.0, "{}", most(&case));
 }

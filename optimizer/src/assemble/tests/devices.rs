@@ -93,7 +93,7 @@ fn a_workflow_decides_about_devices() {
         })
     };
     let (local, remote) = kinds(WORKFLOW);
-    assert_eq!(kinds(&with("none")), (local, 0));
+    assert_eq!(kinds(&with("cpu")), (local, 0));
     assert_eq!(kinds(&with("card")), (0, remote));
     let (codes, text) = case(DEVICE, &with("cart")).refused();
     assert!(codes == ["E0910"] && text.contains("did you mean `card`?"), "{text}");

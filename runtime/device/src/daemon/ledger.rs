@@ -8,6 +8,8 @@ use crate::device::Limits;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Letters of the name of a client that lists show.
+const MOST_NAME: usize = 200;
 /// Time in which a client greets.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 
@@ -152,7 +154,9 @@ impl Ledger {
         let (name, tenant) = self.tenants.of(&hello.tenant)?;
         let (name, tenant) = (name.to_owned(), *tenant);
         let Some(this) = self.sessions.get_mut(&session) else { return Err("it has ended".to_owned()) };
-        this.admitted = Some(Admitted { tenant: name.clone(), client: hello.client.clone() });
+        // For lists: a client cannot make them too long to be sent, or give them lines of its own.
+        let client = hello.client.chars().filter(|letter| !letter.is_control()).take(MOST_NAME).collect();
+        this.admitted = Some(Admitted { tenant: name.clone(), client });
         self.turns.join(session, &name);
         let memory = [tenant.memory, self.given.memory].into_iter().flatten().min();
         Ok(Limits { memory, share: Some(tenant.share), ..Limits::default() })

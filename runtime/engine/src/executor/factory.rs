@@ -17,6 +17,8 @@ pub struct ExecutorSpec {
     pub stage: String,
     /// Largest batch that it submits.
     pub max_batch: u32,
+    /// Name of the workflow: the tenant for which a shared device computes.
+    pub workflow: String,
     /// Where the device listens, if the plan has a device of that name.
     pub address: Option<String>,
     /// Whether rows go to the device as they are, to be prepared and finished there, instead of tensors.
@@ -26,11 +28,12 @@ pub struct ExecutorSpec {
 }
 
 impl ExecutorSpec {
-    /// The model of a stage on the device of the stage. `devices`: those of the plan.
-    pub fn of(stage: &Stage, operator: &BoundOperator, devices: &[PlanDevice]) -> Self {
+    /// The model of a stage on the device of the stage. `workflow`: its name; `devices`: those of the plan.
+    pub fn of(stage: &Stage, operator: &BoundOperator, (workflow, devices): (&str, &[PlanDevice])) -> Self {
         let device = stage.device.clone().unwrap_or_else(|| CPU.to_owned());
         let planned = device_of(&device).and_then(|id| devices.iter().find(|device| device.id == id));
         Self {
+            workflow: workflow.to_owned(),
             address: planned.and_then(|device| device.address.clone()),
             device,
             sends_rows: stage.sends == Sends::Rows,
@@ -184,6 +187,7 @@ mod tests {
     fn a_spec_is_data() {
         let spec = ExecutorSpec {
             device: "odd:1".into(),
+            workflow: "w".into(),
             address: None,
             sends_rows: true,
             stage: "s".into(),

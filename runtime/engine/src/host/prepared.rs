@@ -30,7 +30,7 @@ impl PreparedModels {
             let (Some(stage), Some(bound)) = (stage, bound) else { continue };
             if matches!(bound.computation, Computation::Inference) {
                 let metrics = metrics.stages.get(&stage.id).cloned().unwrap_or_default();
-                let request = executor_request((stage, &program.plan.devices), bound, clock, &metrics, None);
+                let request = executor_request((stage, &program.plan), bound, clock, &metrics, None);
                 all.insert(instance.instance.clone(), start_executor(&request)?);
             }
         }

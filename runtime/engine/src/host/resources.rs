@@ -25,7 +25,7 @@ use tidemill_operators::api::{
     BoundOperator, BoundSink, BoundSource, CallOff, Computation, GroundTruth, MakeInstance,
 };
 use tidemill_spec::batching::Batching;
-use tidemill_spec::plan::{PlanDevice, PlanEdge, Stage};
+use tidemill_spec::plan::{Plan, PlanEdge, Stage};
 use tidemill_spec::routing::ClassTable;
 use tidemill_spec::workflow::WhenCut;
 
@@ -153,14 +153,14 @@ pub(crate) struct Opening<'a> {
 
 /// Makes the request to start the executor of a stage.
 pub(super) fn executor_request(
-    (stage, devices): (&Stage, &[PlanDevice]),
+    (stage, plan): (&Stage, &Plan),
     operator: &BoundOperator,
     clock: &Arc<dyn Clock>,
     metrics: &StageMetrics,
     gate: Option<Arc<dyn CallGate>>,
 ) -> ExecutorRequest {
     ExecutorRequest {
-        spec: ExecutorSpec::of(stage, operator, devices),
+        spec: ExecutorSpec::of(stage, operator, (&plan.workflow.name, &plan.devices)),
         operator: operator.id.clone(),
         make: Arc::clone(&operator.make),
         clock: Arc::clone(clock),
@@ -338,8 +338,7 @@ impl Opening<'_> {
                 let gate = self.emulator.and_then(|emulator| emulator.gate(stage));
                 // Models loaded earlier know no emulation.
                 let prepared = self.prepared.filter(|_| gate.is_none());
-                let request =
-                    executor_request((stage, &self.program.plan.devices), bound, self.clock, metrics, gate);
+                let request = executor_request((stage, &self.program.plan), bound, self.clock, metrics, gate);
                 let may_be_lost = request.spec.factory().is_ok_and(|factory| factory.may_be_lost());
                 let start: StartExecutor = Arc::new(move || start_executor(&request));
                 let budget = stage.batching_budget.0 as Nanoseconds;

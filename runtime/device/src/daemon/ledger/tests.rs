@@ -119,3 +119,14 @@ fn who_does_not_greet_or_holds_its_turn_is_ended() {
     ledger.gone(holds, seconds(66));
     assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::Turn | ToChild::Standing)] if *to == waits));
 }
+
+#[test]
+fn names_of_clients_fit_into_lists() {
+    let mut ledger = ledger(None, &[], false);
+    let session = ledger.begin(1, "peer".to_owned(), Duration::ZERO);
+    let client = format!("a\n\u{1b}[31m{}", "n".repeat(1 << 20));
+    let hello = Hello { version: VERSION, tenant: "a".to_owned(), client };
+    ledger.hear(session, FromChild::Admit(hello), Duration::ZERO);
+    let listing = ledger.listing(Duration::ZERO);
+    assert_eq!(listing.sessions[0].client, format!("a[31m{}", "n".repeat(195)));
+}
