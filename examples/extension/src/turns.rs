@@ -134,15 +134,7 @@ mod tests {
     fn models_on_one_device_compute_in_turn() {
         let (turns, alone) = (Turns::default(), Arc::new(Mutex::new(())));
         let make = Arc::new(move || Ok(Instance::Inference(Box::new(Alone(Arc::clone(&alone))))));
-        let spec = ExecutorSpec {
-            device: "turns:0".into(),
-            workflow: "w".into(),
-            address: None,
-            sends_rows: false,
-            stage: "s".into(),
-            max_batch: 1,
-            model: None,
-        };
+        let spec = ExecutorSpec { device: "turns:0".into(), max_batch: 1, ..Default::default() };
         let (operator, clock, processor) = ("o".into(), Arc::new(ManualClock::new()), Arc::default());
         let request = ExecutorRequest { spec, operator, make, clock, processor, gate: None };
         let executors = [(), ()].map(|()| turns.start(&request).unwrap());

@@ -241,13 +241,18 @@ pub fn registered() -> impl Iterator<Item = Registration> {
 }
 
 /// Returns all backends, in the order of preference, each with whether it is usable here; of providers (`ort:cuda`) those that are
-/// usable, because another library has others, which no installation adds to this one. `directory`: see [`backend`].
+/// usable, because another library has others, which no installation adds to this one. A library without providers beside it is not
+/// taken into use. `directory`: see [`backend`].
 pub fn usable(directory: &Path) -> Vec<(&'static str, bool)> {
     let mut all: Vec<(&str, bool)> = Vec::new();
     for backend in registered() {
         let runtime = runtime(backend.name);
         let is_provider = runtime != backend.name;
         if is_provider && all.contains(&(runtime, false)) {
+            continue;
+        }
+        // Opening a library takes it into use: one without the part of the provider beside it is not opened.
+        if is_provider && !onnxruntime::may_have(backend.name, directory) {
             continue;
         }
         let is_usable = backend.is_usable(directory);

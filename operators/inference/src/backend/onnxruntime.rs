@@ -39,6 +39,7 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 pub use self::provider::REGISTRATIONS as PROVIDERS;
+pub(super) use self::provider::may_have;
 
 /// The backend.
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 //! Each is a backend of its own, `ort:cuda` for instance, so that a manifest, workflow, plan or profile names it wherever it
 //! names a backend. The library computes on the CPU what a provider cannot, and everything if the provider does not start.
 //! Here that is an error: what was named is there and computes, or the load fails with the reason.
+use super::super::library::{self, Found};
 use super::super::placement::Placed;
 use super::super::{Backend, BackendError, Registration};
 use super::{NAME, OnnxRuntime};
@@ -78,6 +79,21 @@ static XNNPACK: Provider = Provider {
 };
 
 static ALL: [&Provider; 4] = [&CUDA, &TENSORRT, &OPENVINO, &XNNPACK];
+
+/// Whether a library that is found may have a provider: its file is beside the library. One that is part of the library itself, such as
+/// XNNPACK, is known only when that is opened.
+pub(in super::super) fn may_have(backend: &str, directory: &Path) -> bool {
+    let Some(provider) = ALL.iter().find(|provider| provider.backend == backend) else { return true };
+    let file = format!("libonnxruntime_providers_{}.so", provider.name);
+    let has = |path: &Path| {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        path.parent().is_some_and(|folder| folder.join(&file).is_file())
+    };
+    match library::find(&library::ONNXRUNTIME, directory) {
+        Found::Named { path, .. } => has(&path),
+        Found::Searched { candidates, .. } => candidates.iter().any(|path| has(path)),
+    }
+}
 
 /// Registers a provider as a backend.
 macro_rules! registration {
