@@ -5,7 +5,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..2 | `0x7d11` |
-//! | 2 | [`Op`] of a call; 128 for a reply, 129 for a receipt, 130 for a goodbye, 131 for memory, whose descriptor comes with it |
+//! | 2 | [`Op`] of a call; 128 for a reply, 129 for a receipt, 130 for a goodbye, 131 for memory, whose descriptor comes with it, 132 for a sign of life, 133 for a computation that takes too long |
 //! | 3 | flags: 1 in a reply to a call that failed, 2 where the rest of the payload is in shared memory |
 //! | 4..8 | bytes of the payload |
 //! | 8..16 | sequence number of the call |
@@ -14,7 +14,7 @@ use crate::device::DeviceError;
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol: sides with different ones refuse each other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a head.
 pub const HEAD: usize = 48;
 /// Largest payload. Files of models go in pieces.
@@ -28,6 +28,10 @@ pub(crate) const RECEIPT: u8 = 129;
 pub(crate) const GOODBYE: u8 = 130;
 /// Kind of the message that shares a region of memory.
 pub(crate) const MEMORY: u8 = 131;
+/// Kind of a sign of life, which comes while calls arrive or are handled.
+pub(crate) const BEAT: u8 = 132;
+/// Kind of the message that a computation takes too long; its payload says which limit it exceeds.
+pub(crate) const LATE: u8 = 133;
 const FAILED: u8 = 1;
 const PLACED: u8 = 2;
 

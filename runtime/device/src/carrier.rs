@@ -2,7 +2,7 @@
 use crate::call::{HEAD, Head, MEMORY};
 use crate::memory::{Borrowed, Lent, Place};
 use bytes::{Bytes, BytesMut};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::socket_domain;
 use rustix::net::{
@@ -15,14 +15,62 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tidemill_link::remote::ByteStream;
 use tidemill_link::transport::Line;
 use tidemill_shm::descriptor::BYTES;
 
-/// Writes whole parts, in order; blocks.
+/// Writes whole parts, in order.
 pub(crate) trait Outgoing: Send {
-    fn send(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()>;
+    /// Writes some bytes; blocks until there is room for them. `WouldBlock`: there was none within the [limit](Self::limit).
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Writes what the connection still holds back, as [`Self::write`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Limits how long a write blocks. Default: without an end.
+    fn limit(&mut self, wait: Duration) -> io::Result<()> {
+        let _ = wait;
+        Ok(())
+    }
+
+    /// Writes whole parts.
+    fn send(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        self.send_watched(parts, &mut |_| Ok(()))
+    }
+
+    /// As [`Self::send`]. `watch` gets the bytes of each write, 0 where there was no room, and ends it by an error.
+    fn send_watched(
+        &mut self,
+        mut parts: &mut [IoSlice<'_>],
+        watch: &mut dyn FnMut(usize) -> io::Result<()>,
+    ) -> io::Result<()> {
+        IoSlice::advance_slices(&mut parts, 0);
+        while !parts.is_empty() {
+            match self.write(parts) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    watch(written)?;
+                    IoSlice::advance_slices(&mut parts, written);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => watch(0)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        loop {
+            match self.flush() {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => watch(0)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
 
     /// Writes one part, and passes the descriptor of a file with it.
     fn send_file(&mut self, part: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
@@ -96,10 +144,10 @@ impl Carrier {
         let line = stream.line();
         let (plain, ends) = (stream.is_plain(), Arc::clone(&line));
         let stream = Arc::new(Mutex::new(stream));
-        let other = Half { stream: Arc::clone(&stream), line: Arc::clone(&line), plain };
+        let other = Half { stream: Arc::clone(&stream), line: Arc::clone(&line), plain, limit: None };
         let hang_up = Box::new(move || ends.hang_up());
         Self {
-            outgoing: Box::new(Half { stream, line, plain }),
+            outgoing: Box::new(Half { stream, line, plain, limit: None }),
             arriving: Box::new(other),
             hang_up,
             shares: false,
@@ -108,17 +156,12 @@ impl Carrier {
 }
 
 impl Outgoing for UnixStream {
-    fn send(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        IoSlice::advance_slices(&mut parts, 0);
-        while !parts.is_empty() {
-            match self.write_vectored(parts) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut parts, written),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_vectored(parts)
+    }
+
+    fn limit(&mut self, wait: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(wait))
     }
 
     fn send_file(&mut self, part: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
@@ -127,13 +170,23 @@ impl Outgoing for UnixStream {
         if !ancillary.push(SendAncillaryMessage::ScmRights(&files)) {
             return Err(ErrorKind::InvalidInput.into());
         }
-        let sent =
-            retry_on_intr(|| sendmsg(&*self, &[IoSlice::new(part)], &mut ancillary, SendFlags::NOSIGNAL))?;
+        let mut send =
+            || retry_on_intr(|| sendmsg(&*self, &[IoSlice::new(part)], &mut ancillary, SendFlags::NOSIGNAL));
+        let mut sent = send();
+        // A peer that is slow, unless it stands still.
+        for _ in 1..TRIES {
+            if sent == Err(rustix::io::Errno::AGAIN) {
+                sent = send();
+            }
+        }
+        let sent = sent?;
         // The descriptor goes with the first byte.
         self.send(&mut [IoSlice::new(&part[sent..])])
     }
 }
 
+/// Writes of a descriptor that may find no room within the limit of a connection.
+const TRIES: usize = 5;
 /// Descriptors that one read takes; the system closes what is more.
 const FILES: usize = 4;
 
@@ -176,6 +229,8 @@ struct Half {
     stream: Arc<Mutex<ByteStream>>,
     line: Arc<dyn Line>,
     plain: bool,
+    /// The longest that a write waits; none: without an end.
+    limit: Option<Timespec>,
 }
 
 impl Half {
@@ -190,35 +245,35 @@ impl Half {
             (false, _) => PollFd::from_borrowed_fd(self.line.readable(), PollFlags::IN),
         }];
         // A signal ends it early: the caller tries again.
-        let _ = poll(&mut descriptors, None);
+        let _ = poll(&mut descriptors, self.limit.as_ref());
+    }
+}
+
+impl Half {
+    fn wait_if(&self, error: &io::Error) {
+        if error.kind() == ErrorKind::WouldBlock {
+            self.wait(true);
+        }
     }
 }
 
 impl Outgoing for Half {
-    fn send(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        IoSlice::advance_slices(&mut parts, 0);
-        while !parts.is_empty() {
-            let written = self.stream().write(parts);
-            match written {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut parts, written),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(true),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = self.stream().write(parts);
+        written.inspect_err(|error| self.wait_if(error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         if self.plain {
             return Ok(());
         }
-        loop {
-            let flushed = self.stream().flush();
-            match flushed {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(true),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let flushed = self.stream().flush();
+        flushed.inspect_err(|error| self.wait_if(error))
+    }
+
+    fn limit(&mut self, wait: Duration) -> io::Result<()> {
+        self.limit = Timespec::try_from(wait).ok();
+        Ok(())
     }
 }
 
@@ -264,6 +319,18 @@ pub(crate) struct Messages {
     unread: std::ops::Range<usize>,
     /// Memory of the other side; none: this side wants none.
     memory: Option<Borrowed>,
+    moved: Moved,
+}
+
+/// Counts the bytes that came, and those that went: whoever waits sees by it that the other side lives.
+pub(crate) type Moved = Arc<AtomicU64>;
+
+/// What becomes of a payload, by the head of its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Read,
+    /// Its bytes are dropped as they come.
+    Dropped,
 }
 
 /// A message as it arrived.
@@ -273,6 +340,8 @@ pub(crate) struct Message {
     pub(crate) payload: Bytes,
     /// Where the rest of the payload is, if that is in shared memory.
     pub(crate) placed: Option<Place>,
+    /// What became of the payload.
+    pub(crate) fate: Fate,
 }
 
 impl Message {
@@ -285,11 +354,24 @@ impl Message {
 impl Messages {
     pub(crate) fn new(arriving: Box<dyn Arriving>, shares: bool) -> Self {
         let memory = shares.then(Borrowed::default);
-        Self { arriving, buffer: vec![0; READ], unread: 0..0, memory }
+        Self { arriving, buffer: vec![0; READ], unread: 0..0, memory, moved: Moved::default() }
+    }
+
+    /// Counts bytes that came.
+    pub(crate) fn moved(&self) -> Moved {
+        Arc::clone(&self.moved)
     }
 
     /// The next message; none at the end between two messages.
     pub(crate) fn next(&mut self) -> io::Result<Option<Message>> {
+        self.next_by(&mut |_| Ok(Fate::Read))
+    }
+
+    /// As [`Self::next`]. `decide` sees each head before there is memory for its payload.
+    pub(crate) fn next_by(
+        &mut self,
+        decide: &mut dyn FnMut(&Head) -> io::Result<Fate>,
+    ) -> io::Result<Option<Message>> {
         let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
         loop {
             let mut head = [0; HEAD];
@@ -297,6 +379,10 @@ impl Messages {
                 return Ok(None);
             }
             let head = Head::from_bytes(&head).map_err(invalid)?;
+            if decide(&head)? == Fate::Dropped {
+                self.drop_payload(head.payload as usize)?;
+                return Ok(Some(Message { head, payload: Bytes::new(), placed: None, fate: Fate::Dropped }));
+            }
             let mut payload = BytesMut::zeroed(head.payload as usize);
             if !self.fill(&mut payload)? && !payload.is_empty() {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -310,12 +396,25 @@ impl Messages {
                 continue;
             }
             if !head.placed {
-                return Ok(Some(Message { head, payload, placed: None }));
+                return Ok(Some(Message { head, payload, placed: None, fate: Fate::Read }));
             }
             let memory = self.memory.as_ref().ok_or_else(|| invalid("no memory is shared".to_owned()))?;
             let placed = Some(memory.find(&payload).map_err(invalid)?);
-            return Ok(Some(Message { head, payload: payload.slice(BYTES..), placed }));
+            let payload = payload.slice(BYTES..);
+            return Ok(Some(Message { head, payload, placed, fate: Fate::Read }));
         }
+    }
+
+    fn drop_payload(&mut self, mut left: usize) -> io::Result<()> {
+        let mut dropped = vec![0; READ.min(left)];
+        while left > 0 {
+            let piece = left.min(READ);
+            if !self.fill(&mut dropped[..piece])? {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            left -= piece;
+        }
+        Ok(())
     }
 
     /// Whether the other side has shared memory.
@@ -343,6 +442,7 @@ impl Messages {
                 self.unread = 0..read;
                 read
             };
+            self.moved.fetch_add(read as u64, Ordering::Relaxed);
             match (read, filled) {
                 (0, 0) => return Ok(false),
                 (0, _) => return Err(ErrorKind::UnexpectedEof.into()),

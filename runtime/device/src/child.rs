@@ -11,6 +11,8 @@
 //! - The daemon decides who runs when: a process runs after [`ToChild::Turn`] once, and after [`ToChild::Standing`] until
 //!   [`ToChild::Recall`]. While one session is active, it has a standing turn, and a run costs no message.
 //! - It decides how much memory a session may hold: a process that needs more than it was granted asks.
+//! - The daemon asks for figures each [`ASKS`]. A process that gives none several times is ended, and one that waits for a daemon
+//!   which does not ask ends.
 //! - The process ends at the end of its session, and at once when the control socket ends, whatever it computes.
 mod admission;
 mod lines;
@@ -32,7 +34,11 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use turn_flag::Shared;
+
+/// Interval in which the daemon asks each process for figures.
+pub const ASKS: Duration = Duration::from_secs(2);
 
 /// From the daemon to the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -419,9 +419,9 @@ impl Inner {
             let mut state = self.state();
             let done = match question {
                 Question::List => Ok(()),
-                Question::Limits { tenant, share, memory } => {
+                Question::Limits { tenant, share, memory, new } => {
                     let memory = memory.map(|bytes| Some(bytes).filter(|bytes| *bytes > 0));
-                    state.ledger.limit(&tenant, share, memory)
+                    state.ledger.limit(&tenant, share, memory, new)
                 }
                 Question::Drain { session: Some(session) } => state.ledger.drain_one(session, self.now()),
                 Question::Drain { session: None } => {

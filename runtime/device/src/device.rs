@@ -201,10 +201,15 @@ pub struct Limits {
     pub share: Option<f64>,
     /// Bytes of calls that may be on their way.
     pub window: u64,
+    /// The longest that a run may compute, without its wait for a turn; a load may take [`LOADING`] times as long.
+    pub longest_run: Duration,
 }
+
+/// Loading a model may take so many times as long as a run.
+pub const LOADING: u32 = 10;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: None, share: None, window: 64 << 20 }
+        Self { memory: None, share: None, window: 64 << 20, longest_run: Duration::from_secs(600) }
     }
 }

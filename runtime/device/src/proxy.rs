@@ -1,15 +1,20 @@
 //! The side of the device: computes the calls of one session.
+mod beats;
+mod intake;
+
 use crate::call::{Failure, GOODBYE, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
-use crate::carrier::{Carrier, Message, Messages, Outgoing, share, share_more};
-use crate::device::{Artifact, Device, DeviceError, Limits, ModelId, Opener, Run, TensorId};
+use crate::carrier::{Carrier, Fate, Message, Messages, Outgoing, share, share_more};
+use crate::device::{Artifact, Device, DeviceError, LOADING, Limits, ModelId, Opener, Run, TensorId};
 use crate::memory::{Lent, Placed};
 use crate::store::Store;
 use crate::value::{Element, Value, read_head};
+use beats::{BEAT_EACH, Beats, Computation};
+use intake::Intake;
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_shm::descriptor::BYTES;
 
@@ -87,13 +92,12 @@ impl Admission for Everybody {
     }
 }
 
-/// Bytes beyond the window: a client that waits asks for a receipt.
-const SLACK: u64 = 4 << 10;
-
 /// What a proxy waits for.
 #[derive(Debug)]
 enum Event {
     Call(Arrived),
+    /// A tensor that is larger than the window is about to be read, with so many bytes of payload.
+    Large(u64),
     /// The session is to end.
     End,
 }
@@ -134,7 +138,15 @@ pub fn serve_until(
     let Carrier { mut outgoing, arriving, hang_up, shares } = carrier;
     let mut messages = Messages::new(arriving, shares);
     let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
-    let Some(greeting) = messages.next()? else { return Ok(()) };
+    let Some(greeting) = messages.next_by(&mut |head| match head.payload {
+        ..=intake::GREETING => Ok(Fate::Read),
+        bytes => {
+            Err(invalid(format!("a greeting of {bytes} bytes, at most {} are allowed", intake::GREETING)))
+        }
+    })?
+    else {
+        return Ok(());
+    };
     let head = greeting.head;
     let greeted = greet(head, &greeting.payload, admission);
     let (limits, device) = match greeted.and_then(|limits| {
@@ -163,32 +175,12 @@ pub fn serve_until(
         // It was to end before the proxy could be woken.
         let _ = to.send(Event::End);
     }
+    let (moved, computation, outgoing) = (messages.moved(), Computation::default(), Mutex::new(outgoing));
+    let (answer, answers) = channel();
     let reading = {
         let (queued, gone) = (Arc::clone(&queued), Arc::clone(&gone));
         move || {
-            // Bytes of the last call that had the window for itself: it may be larger.
-            let mut alone = 0;
-            let ended = loop {
-                let message = match messages.next() {
-                    Ok(Some(message)) => message,
-                    Ok(None) => break Ok(()),
-                    Err(error) => break Err(error),
-                };
-                let bytes = message.bytes();
-                let before = queued.fetch_add(bytes, Ordering::AcqRel);
-                if before <= SLACK {
-                    alone = bytes;
-                } else if before + bytes > window.max(alone) + SLACK {
-                    let text = format!(
-                        "the client has {} bytes on their way, at most {window} are allowed",
-                        before + bytes
-                    );
-                    break Err(io::Error::new(ErrorKind::InvalidData, text));
-                }
-                if to.send(Event::Call(Arrived { message, at: now() })).is_err() {
-                    break Ok(());
-                }
-            };
+            let ended = Intake { messages, window, queued: &queued, to: &to, answers }.run();
             // The client is gone: what it wanted is not needed any more.
             gone.store(true, Ordering::Release);
             // Wakes the proxy where it waits for calls.
@@ -202,7 +194,11 @@ pub fn serve_until(
         admission,
         store,
         folder,
-        outgoing: &mut *outgoing,
+        outgoing: &outgoing,
+        computation: &computation,
+        runs: 0,
+        refused: None,
+        answer,
         first_failure: None,
         first_arrival: None,
         queued: &queued,
@@ -215,16 +211,23 @@ pub fn serve_until(
         ending,
         computed: Duration::ZERO,
     };
+    proxy.store.pin_in(&folder.join("offered"));
     let facts = serde_json::to_vec(&opener.snapshot(&limits)).map_err(io::Error::other)?;
     proxy.reply(head.sequence, false, now(), &[&facts])?;
     std::thread::scope(|scope| {
         let reader =
             std::thread::Builder::new().name("tm-device-calls".into()).spawn_scoped(scope, reading)?;
         let ends_reader = EndsReader(&*hang_up);
+        let beats = Beats { outgoing: &outgoing, queued: &queued, moved, computation: &computation };
+        let (ends_beats, until) = channel();
+        std::thread::Builder::new()
+            .name("tm-device-beats".into())
+            .spawn_scoped(scope, move || beats.run(&until, BEAT_EACH))?;
         let served = proxy.serve(&calls, &gone);
         ending.wakes(None);
-        drop(ends_reader);
-        drop(calls);
+        drop((ends_reader, ends_beats));
+        // A reader that waits for an answer ends.
+        drop((calls, proxy));
         let read = reader.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
         served.and(read)
     })
@@ -260,7 +263,15 @@ struct Proxy<'a> {
     admission: &'a mut dyn Admission,
     store: &'a mut Store,
     folder: &'a Path,
-    outgoing: &'a mut dyn Outgoing,
+    outgoing: &'a Mutex<Box<dyn Outgoing>>,
+    /// What the device does now, for the thread that sends signs of life.
+    computation: &'a Computation,
+    /// Runs since the last call that waited: it waits for all of them.
+    runs: u32,
+    /// Why the next payload is not read.
+    refused: Option<DeviceError>,
+    /// Answers to [`Event::Large`].
+    answer: Sender<Fate>,
     /// The first call that failed since the last one that waited. Those after it are skipped.
     first_failure: Option<Failure>,
     /// Arrival of the first call since the last one that waited, without those that only free something: the client adds these
@@ -290,7 +301,17 @@ impl Proxy<'_> {
             if gone.load(Ordering::Acquire) {
                 return Ok(());
             }
-            let Event::Call(Arrived { message, at }) = event else { return self.say_goodbye() };
+            let (message, at) = match event {
+                Event::Call(Arrived { message, at }) => (message, at),
+                Event::Large(bytes) => {
+                    self.refused = self.room(bytes).err();
+                    let is_read = self.refused.is_none() && self.first_failure.is_none();
+                    // It may have ended.
+                    let _ = self.answer.send(if is_read { Fate::Read } else { Fate::Dropped });
+                    continue;
+                }
+                Event::End => return self.say_goodbye(),
+            };
             let (head, bytes, in_memory) = (message.head, message.bytes(), message.placed.is_some());
             let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
             let op =
@@ -304,6 +325,7 @@ impl Proxy<'_> {
                 lent.returned(head.numbers[3]).map_err(invalid)?;
             }
             let result = self.call(op, message);
+            self.computation.end();
             // Copied, or not needed.
             self.taken += u64::from(in_memory);
             self.queued.fetch_sub(bytes, Ordering::AcqRel);
@@ -333,7 +355,7 @@ impl Proxy<'_> {
 
     /// Makes a call. After one that failed, only those that free or store something are made until a call waits.
     fn call(&mut self, op: Op, message: Message) -> Result<Payload, DeviceError> {
-        let Message { head, payload, placed } = message;
+        let Message { head, payload, placed, fate } = message;
         let [first, second, third, _] = head.numbers;
         let is_skipped = self.first_failure.is_some();
         if placed.is_some() && op != Op::Upload {
@@ -356,13 +378,17 @@ impl Proxy<'_> {
                 self.admission.holds(self.device.memory(), self.loaded);
             }
             _ if is_skipped => {}
+            _ if fate == Fate::Dropped => {
+                let gone = || DeviceError::Value("its payload was not read".into());
+                return Err(self.refused.take().unwrap_or_else(gone));
+            }
             Op::Hello | Op::Facts => {
                 return Err(DeviceError::Value("a session has one greeting".into()));
             }
             Op::Offer => {
                 let hashes: Vec<String> = serde_json::from_slice(&payload).map_err(|error| wrong(&error))?;
                 let missing =
-                    serde_json::to_vec(&self.store.missing(&hashes)).map_err(|error| wrong(&error))?;
+                    serde_json::to_vec(&self.store.offer(&hashes)).map_err(|error| wrong(&error))?;
                 return Ok(Payload::Text(missing));
             }
             Op::Load => {
@@ -373,6 +399,7 @@ impl Proxy<'_> {
                 let loadable = loadable
                     .map_err(|error| DeviceError::Load { model: artifact.name, reason: error.to_string() })?;
                 self.room(loadable.artifact.files.iter().map(|file| file.bytes).sum())?;
+                self.computation.begin(self.limits.longest_run.saturating_mul(LOADING));
                 let loaded = self.device.load(ModelId(first), &loadable);
                 // What it has open stays; nothing is left behind if this process is killed.
                 let _ = std::fs::remove_dir_all(&folder);
@@ -409,16 +436,30 @@ impl Proxy<'_> {
                 if self.ending.reason().is_some() {
                     return Ok(Payload::Goodbye);
                 }
+                self.runs += 1;
+                self.computation.begin(self.limits.longest_run);
                 let ran = self.device.run(&run);
                 self.admission.ran(ran.as_ref().ok().copied());
                 self.computed += ran?;
                 self.held()?;
             }
-            Op::Read => return self.device.read(TensorId(first)).map(Payload::Value),
-            Op::Flush => self.device.flush()?,
+            Op::Read => {
+                self.waits();
+                return self.device.read(TensorId(first)).map(Payload::Value);
+            }
+            Op::Flush => {
+                self.waits();
+                self.device.flush()?;
+            }
             Op::Report => {}
         }
         Ok(Payload::Nothing)
+    }
+
+    /// Begins a wait for all runs in the queue of the device.
+    fn waits(&mut self) {
+        let runs = std::mem::take(&mut self.runs).max(1);
+        self.computation.begin(self.limits.longest_run.saturating_mul(runs));
     }
 
     fn room(&mut self, wanted: u64) -> Result<(), DeviceError> {
@@ -458,7 +499,7 @@ impl Proxy<'_> {
     fn place(&mut self, values: &[u8]) -> Option<[u8; BYTES]> {
         let lent = self.lent.as_mut().filter(|_| Lent::fits(values.len()))?;
         let place = lent.place(values);
-        if place.is_none() && share_more(lent, self.outgoing) {
+        if place.is_none() && share_more(lent, &mut **lock(self.outgoing)) {
             return lent.place(values);
         }
         place
@@ -496,8 +537,12 @@ impl Proxy<'_> {
         let mut slices = vec![IoSlice::new(&head)];
         slices.extend(parts.iter().map(|part| IoSlice::new(part)));
         self.reported = self.handled;
-        self.outgoing.send(&mut slices)
+        lock(self.outgoing).send(&mut slices)
     }
+}
+
+fn lock(outgoing: &Mutex<Box<dyn Outgoing>>) -> MutexGuard<'_, Box<dyn Outgoing>> {
+    outgoing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Payload of a reply.
@@ -541,66 +586,4 @@ fn now() -> Instant {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use super::*;
-    use crate::emulated::{Emulated, Profile};
-
-    /// Heads of the messages that a proxy wrote.
-    #[derive(Default)]
-    struct Written(Vec<Head>);
-
-    impl Outgoing for Written {
-        fn send(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-            let head = parts[0].first_chunk().unwrap();
-            self.0.push(Head::from_bytes(head).unwrap());
-            Ok(())
-        }
-    }
-
-    /// The time at the device in the reply to a flush that comes in an hour, and these calls come now.
-    fn at_device_after(calls: &[Op]) -> Duration {
-        let folder = tempfile::tempdir().unwrap();
-        let (limits, mut written) = (Limits::default(), Written::default());
-        let (to, events) = channel();
-        let arrivals = calls.iter().map(|op| (*op, now()));
-        let flush = (Op::Flush, now() + Duration::from_secs(3600));
-        for (sequence, (op, at)) in (1..).zip(arrivals.chain([flush])) {
-            let (kind, numbers) = (op as u8, [1, 0, 0, 0]);
-            let head = Head { kind, failed: false, placed: false, payload: 0, sequence, numbers };
-            let message = Message { head, payload: bytes::Bytes::new(), placed: None };
-            to.send(Event::Call(Arrived { message, at })).unwrap();
-        }
-        drop(to);
-        let mut proxy = Proxy {
-            device: Emulated::new(Profile::default()).open(&limits).unwrap(),
-            limits,
-            admission: &mut Everybody(limits),
-            store: &mut Store::open(&folder.path().join("models"), 1 << 20).unwrap(),
-            folder: folder.path(),
-            outgoing: &mut written,
-            first_failure: None,
-            first_arrival: None,
-            queued: &AtomicU64::new(((calls.len() + 1) * HEAD) as u64),
-            taken: 0,
-            lent: None,
-            handled: 0,
-            reported: 0,
-            models: 0,
-            loaded: 0,
-            ending: &Ending::default(),
-            computed: Duration::ZERO,
-        };
-        proxy.serve(&events, &AtomicBool::new(false)).unwrap();
-        let reply = written.0.iter().rfind(|head| head.kind == REPLY).unwrap();
-        Duration::from_nanos(reply.numbers[1])
-    }
-
-    #[test]
-    fn the_time_at_the_device_begins_with_the_first_call_of_a_run() {
-        assert!(at_device_after(&[Op::Load]) > Duration::ZERO, "it waits for what was posted before");
-        // What frees the tensors of a run is posted at its end.
-        assert_eq!(at_device_after(&[Op::Free, Op::Unload, Op::Report]), Duration::ZERO);
-        assert_eq!(at_device_after(&[Op::Load, Op::Flush, Op::Free]), Duration::ZERO);
-    }
-}
+mod tests;

@@ -1,12 +1,13 @@
 //! The side of the client: one session with a device.
 mod lane;
+mod patience;
 mod waiting;
 
 pub use lane::Lane;
 pub use waiting::Pending;
 
 use crate::call::{Failure, Hello, MOST_PAYLOAD, Op, VERSION};
-use crate::carrier::{Carrier, HangUp, Messages, Outgoing, share};
+use crate::carrier::{Carrier, Messages, Outgoing, share};
 use crate::device::{Artifact, ModelId, Snapshot};
 use crate::memory::{Lent, Traffic};
 use crate::value::Value;
@@ -127,7 +128,6 @@ pub struct Session {
     shared: Arc<Shared>,
     writer: Mutex<Writer>,
     snapshot: Snapshot,
-    hang_up: HangUp,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -144,18 +144,17 @@ impl Session {
     /// [`CallError::Refused`] with the reason of the device, [`CallError::Lost`].
     pub fn open(carrier: Carrier, tenant: &str, client: &str) -> Result<Self, CallError> {
         let Carrier { mut outgoing, arriving, hang_up, shares } = carrier;
-        let shared = Arc::new(Shared::new(Messages::new(arriving, shares)));
+        let lost = |reason: String| CallError::Lost { sequence: 0, may_have_run: false, reason };
+        outgoing.limit(patience::LOOK).map_err(|error| lost(error.to_string()))?;
+        let shared = Arc::new(Shared::new(Messages::new(arriving, shares), hang_up));
         let reading = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("tm-device".into());
-        let reader = thread.spawn(move || reading.attend()).map_err(|error| CallError::Lost {
-            sequence: 0,
-            may_have_run: false,
-            reason: format!("no thread for a session: {error}"),
-        })?;
+        let reader = thread.spawn(move || reading.attend());
+        let reader = reader.map_err(|error| lost(format!("no thread for a session: {error}")))?;
         let lent = shares.then(|| share(&mut *outgoing)).flatten();
         let writer = Mutex::new(Writer { outgoing, held: Vec::new(), sequence: 0, handle: 0, lent });
         let snapshot = Snapshot { window: MOST_PAYLOAD as u64, ..Snapshot::default() };
-        let mut session = Self { shared, writer, snapshot, hang_up, reader: Some(reader) };
+        let mut session = Self { shared, writer, snapshot, reader: Some(reader) };
         let hello = Hello { version: VERSION, tenant: tenant.to_owned(), client: client.to_owned() };
         let hello = serde_json::to_vec(&hello).map_err(|error| CallError::Refused(error.to_string()))?;
         let pending = session.lane().sync(Op::Hello, [0; 4], &[&hello])?;
@@ -187,6 +186,11 @@ impl Session {
     /// belong elsewhere. [`Self::lost`] has the reason.
     pub fn is_dismissed(&self) -> bool {
         self.shared.state().dismissed
+    }
+
+    /// Returns whether it is lost because the device gave no sign of life, or computed for too long.
+    pub fn is_stalled(&self) -> bool {
+        self.shared.state().stalled
     }
 
     /// Begins calls that follow each other; other threads wait until the lane is dropped. Calls that are short are written when it
@@ -254,7 +258,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        (self.hang_up)();
+        self.shared.hang_up();
         self.shared.close();
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();

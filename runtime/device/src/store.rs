@@ -28,7 +28,19 @@ pub struct Store {
     limit: u64,
     /// Files that arrive.
     arriving: HashMap<String, Arriving>,
+    pins: Option<Pins>,
 }
+
+/// Files that the session has offered and not loaded yet, each with the number of offers. A second name in the folder of the session keeps
+/// the content of one that makes room for others meanwhile.
+#[derive(Debug)]
+struct Pins {
+    folder: PathBuf,
+    offered: HashMap<String, u32>,
+}
+
+/// Files that a session may have offered and not loaded; it loads further ones as before, unless they have made room.
+const MOST_PINS: usize = 4096;
 
 #[derive(Debug)]
 struct Arriving {
@@ -139,7 +151,7 @@ impl Store {
     /// [`StoreError::Io`].
     pub fn open(folder: &Path, limit: u64) -> Result<Self, StoreError> {
         fs::create_dir_all(folder).map_err(at(folder))?;
-        Ok(Self { folder: folder.to_owned(), limit, arriving: HashMap::new() })
+        Ok(Self { folder: folder.to_owned(), limit, arriving: HashMap::new(), pins: None })
     }
 
     fn place(&self, hash: &str) -> PathBuf {
@@ -150,6 +162,56 @@ impl Store {
     pub fn missing(&self, hashes: &[String]) -> Vec<String> {
         let is_missing = |hash: &&String| checked_hash(hash).is_err() || !self.place(hash).is_file();
         hashes.iter().filter(is_missing).cloned().collect()
+    }
+
+    /// Keeps what is [offered](Self::offer) from now on, by names in this folder, which belongs to the session.
+    pub fn pin_in(&mut self, folder: &Path) {
+        self.pins = Some(Pins { folder: folder.to_owned(), offered: HashMap::new() });
+    }
+
+    /// As [`Self::missing`]. The files that are here, or come, stay until they are [laid out](Self::lay_out) as often as they were offered.
+    pub fn offer(&mut self, hashes: &[String]) -> Vec<String> {
+        for hash in hashes.iter().filter(|hash| checked_hash(hash).is_ok()) {
+            if let Some(pins) = &mut self.pins
+                && (pins.offered.len() < MOST_PINS || pins.offered.contains_key(hash))
+            {
+                *pins.offered.entry(hash.clone()).or_default() += 1;
+                self.pin(hash);
+            }
+        }
+        let is_missing = |hash: &&String| checked_hash(hash).is_err() || self.kept(hash).is_none();
+        hashes.iter().filter(is_missing).cloned().collect()
+    }
+
+    /// Gives an offered file its second name, if it is here.
+    fn pin(&self, hash: &str) {
+        let Some(pins) = self.pins.as_ref().filter(|pins| pins.offered.contains_key(hash)) else { return };
+        let (place, pin) = (self.place(hash), pins.folder.join(hash));
+        if pin.exists() || !place.exists() {
+            return;
+        }
+        // Without the second name, it may be missing when it is loaded, and the client is told.
+        let _ = fs::create_dir_all(&pins.folder);
+        let _ = fs::hard_link(&place, &pin).or_else(|_| fs::copy(&place, &pin).map(drop));
+    }
+
+    /// Takes back an offer.
+    fn unpin(&mut self, hash: &str) {
+        let Some(pins) = &mut self.pins else { return };
+        match pins.offered.get_mut(hash) {
+            Some(offers) if *offers > 1 => *offers -= 1,
+            Some(_) => {
+                pins.offered.remove(hash);
+                let _ = fs::remove_file(pins.folder.join(hash));
+            }
+            None => {}
+        }
+    }
+
+    /// The file of a hash: under its name, or its second one.
+    fn kept(&self, hash: &str) -> Option<PathBuf> {
+        let pin = self.pins.as_ref().map(|pins| pins.folder.join(hash));
+        [Some(self.place(hash)), pin].into_iter().flatten().find(|path| path.is_file())
     }
 
     /// Writes the next piece of a file. With the last one it is checked, and older files make room for it.
@@ -186,7 +248,9 @@ impl Store {
         }
         self.make_room(arriving.length)?;
         let place = self.place(hash);
-        fs::rename(&arriving.path, &place).map_err(at(&place))
+        fs::rename(&arriving.path, &place).map_err(at(&place))?;
+        self.pin(hash);
+        Ok(())
     }
 
     /// Removes the files that were not used for longest until there is room. A proxy that has loaded one does not need it any more.
@@ -215,17 +279,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Missing`] if one was not offered and stored, [`StoreError::Name`], also if two have one name.
-    pub fn lay_out(&self, artifact: &Artifact, into: &Path) -> Result<Loadable, StoreError> {
+    pub fn lay_out(&mut self, artifact: &Artifact, into: &Path) -> Result<Loadable, StoreError> {
+        let laid_out = self.laid_out(artifact, into);
+        artifact.files.iter().for_each(|file| self.unpin(&file.hash));
+        laid_out
+    }
+
+    fn laid_out(&self, artifact: &Artifact, into: &Path) -> Result<Loadable, StoreError> {
         fs::create_dir_all(into).map_err(at(into))?;
         let mut artifact = artifact.clone();
         let mut names = HashSet::new();
         for ModelFile { name, hash, bytes } in &mut artifact.files {
-            let (place, path) = (self.place(checked_hash(hash)?), into.join(checked_name(name)?));
+            let missing = || StoreError::Missing(hash.clone());
+            let place = self.kept(checked_hash(hash)?).ok_or_else(missing)?;
+            let path = into.join(checked_name(name)?);
             // A second one of the same name would be written into the first, which is the kept one itself.
             if !names.insert(name.clone()) {
                 return Err(StoreError::Name(name.clone()));
             }
-            let kept = File::open(&place).map_err(|_| StoreError::Missing(hash.clone()))?;
+            let kept = File::open(&place).map_err(|_| missing())?;
             // Memory is limited by what is there, not by what the client says.
             *bytes = kept.metadata().map_err(at(&place))?.len();
             if let Some(parent) = path.parent() {
@@ -293,6 +365,41 @@ mod tests {
         store.write(&hash_of(b"begun"), 0, &[0; 6], false).expect("it fits");
         let second = store.write(&hash_of(b"begun too"), 0, &[0; 6], false);
         assert!(matches!(second, Err(StoreError::TooLarge { .. })), "both are kept until they are whole");
+    }
+
+    #[test]
+    fn an_offered_file_stays_until_it_is_loaded_though_another_one_takes_its_place() {
+        let (folder, mut store) = store(10);
+        store.pin_in(&folder.path().join("session"));
+        let mut other = Store::open(folder.path(), 10).expect("it is there");
+        let file =
+            |bytes: &[u8]| ModelFile { name: "m".into(), hash: hash_of(bytes), bytes: bytes.len() as u64 };
+        let artifact = |bytes: &[u8]| Artifact {
+            name: "m".into(),
+            backend: "auto".into(),
+            files: vec![file(bytes)],
+            inputs: vec![],
+            outputs: vec![],
+            options: serde_json::Value::Null,
+        };
+        let (present, comes) = (hash_of(b"present"), hash_of(b"comes"));
+        store.write(&present, 0, b"present", true).expect("it fits");
+        let offered = [present.clone(), comes.clone()];
+        assert_eq!(store.offer(&offered), [comes.clone()]);
+        assert_eq!(store.offer(&offered), [comes.clone()], "two models have it");
+        store.write(&comes, 0, b"comes", true).expect("it fits");
+        other.write(&hash_of(b"0123456789"), 0, b"0123456789", true).expect("it fits");
+        assert_eq!(other.missing(&offered), offered, "both made room");
+        for at in ["first", "second"] {
+            for content in [&b"present"[..], b"comes"] {
+                let into = folder.path().join(at).join(content.len().to_string());
+                let loadable = store.lay_out(&artifact(content), &into).expect("it is kept");
+                assert_eq!(fs::read(&loadable.path).ok().as_deref(), Some(content));
+            }
+        }
+        let into = folder.path().join("third");
+        assert!(matches!(store.lay_out(&artifact(b"comes"), &into), Err(StoreError::Missing(_))));
+        assert_eq!(fs::read_dir(folder.path().join("session")).expect("it was made").count(), 0);
     }
 
     #[test]

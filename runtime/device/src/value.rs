@@ -99,13 +99,13 @@ impl Value {
     /// A tensor of zeros, or of empty texts.
     ///
     /// # Errors
-    /// [`ValueError`] if the shape is too large for memory addresses.
+    /// [`ValueError`] if this machine has not so much memory.
     pub fn zeros(element: Element, shape: Vec<usize>) -> Result<Self, ValueError> {
         let each = element.bytes().unwrap_or(4);
         let length = shape.iter().try_fold(each, |product, size| product.checked_mul(*size));
         let length = length.filter(|length| *length <= isize::MAX as usize);
         let length = length.ok_or_else(|| ValueError(format!("the shape {shape:?} is too large")))?;
-        Self::new(element, shape, vec![0; length])
+        Self::new(element, shape, zeroed(length)?)
     }
 
     /// The element type.
@@ -137,6 +137,29 @@ impl Value {
             None => Self::new(element, shape, payload.slice(at..)),
         }
     }
+}
+
+/// From this length on the memory of the machine is looked at before it is used: a system that promises more than it has would kill the
+/// process.
+const LONG: usize = 64 << 20;
+
+fn zeroed(length: usize) -> Result<Vec<u8>, ValueError> {
+    let refused = || ValueError(format!("this machine has no {length} bytes of memory left for a tensor"));
+    if length > LONG && available().is_some_and(|available| length as u64 > available) {
+        return Err(refused());
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| refused())?;
+    bytes.resize(length, 0);
+    Ok(bytes)
+}
+
+/// Bytes that processes of this machine can still use; none: the system does not say.
+fn available() -> Option<u64> {
+    let facts = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = facts.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kibibytes.checked_mul(1 << 10)
 }
 
 /// Appends element type and dimensions as bytes.
@@ -238,6 +261,9 @@ mod tests {
     #[test]
     fn a_size_that_overflows_is_refused() {
         assert!(Value::zeros(Element::Float64, vec![usize::MAX, 2]).is_err());
+        // More than any machine has, but not more than an address can name.
+        let told = Value::zeros(Element::Uint8, vec![1 << 60]).unwrap_err().to_string();
+        assert!(told.contains("1152921504606846976 bytes of memory"), "{told}");
         assert!(Value::new(Element::Uint8, vec![usize::MAX, 2], Bytes::new()).is_err());
     }
 

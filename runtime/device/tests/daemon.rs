@@ -364,7 +364,7 @@ fn tenants_have_their_memory_and_neighbours_notice_nothing() {
     assert!(matches!(failure, DeviceError::OutOfMemory { wanted: 5_000, limit: ..5_000, .. }), "{failure}");
     run(&other, of_other, 1000).unwrap();
     // At once.
-    let limits = Question::Limits { tenant: "a".to_owned(), share: None, memory: Some(20_000) };
+    let limits = Question::Limits { tenant: "a".to_owned(), share: None, memory: Some(20_000), new: false };
     let listing = served.ask(&limits).unwrap();
     assert_eq!(listing.tenants[0].memory_limit, Some(20_000));
     {
@@ -374,7 +374,7 @@ fn tenants_have_their_memory_and_neighbours_notice_nothing() {
     }
     .wait()
     .unwrap();
-    served.ask(&Question::Limits { tenant: "a".to_owned(), share: Some(0.1), memory: Some(100) }).unwrap();
+    served.ask(&Question::Limits { tenant: "a".to_owned(), share: Some(0.1), memory: Some(100), new: false }).unwrap();
     assert!(run(&first, model, 10).is_err());
     first.lane().free(&[held]).unwrap();
     let listing = served.until("free memory", |listing| listing.sessions[0].memory < 6_000);

@@ -31,7 +31,7 @@ impl Admission for ByDaemon {
         loop {
             match state.admitted.take() {
                 Some(admitted) => return admitted,
-                None => state = self.shared.wait(state, None),
+                None => state = self.shared.wait_for_daemon(state),
             }
         }
     }
@@ -65,7 +65,10 @@ impl Admission for ByDaemon {
                 self.begun = Some(begun);
                 return;
             }
-            state = self.shared.wait(state, until);
+            state = match until {
+                None => self.shared.wait_for_daemon(state),
+                until => self.shared.wait(state, until),
+            };
         }
     }
 
@@ -108,7 +111,7 @@ impl Admission for ByDaemon {
             match state.room.take() {
                 Some((granted, _)) if needed <= granted => return Ok(()),
                 Some((_, limit)) => return Err(DeviceError::OutOfMemory { wanted, held, limit }),
-                None => state = self.shared.wait(state, None),
+                None => state = self.shared.wait_for_daemon(state),
             }
         }
     }

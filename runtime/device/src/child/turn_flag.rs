@@ -1,6 +1,6 @@
 //! What the thread of the calls and the thread that listens to the daemon share.
 use super::lines::{Lines, send};
-use super::{Figures, FromChild, ToChild};
+use super::{ASKS, Figures, FromChild, ToChild};
 use crate::device::Limits;
 use crate::proxy::Ending;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Time for a run of a client that is gone. After it the process ends, and the kernel frees what the session held.
 const GRACE: Duration = Duration::from_secs(1);
+/// Waits of [`ASKS`] for a word of the daemon, which asks for figures as often: one that stands still gives no turns, and the client
+/// would wait without an end.
+const MISSED: u32 = 3;
 
 pub(super) struct Shared {
     pub(super) control: UnixStream,
@@ -42,6 +45,10 @@ pub(super) struct State {
     pub(super) room: Option<(u64, u64)>,
     pub(super) figures: Figures,
     client_is_gone: bool,
+    /// Messages of the daemon.
+    heard: u64,
+    /// Waits since the last of them.
+    missed: u32,
 }
 
 /// How runs get their turns.
@@ -90,6 +97,22 @@ impl Shared {
         state
     }
 
+    /// Waits for a word of the daemon. One that stands still ends this process.
+    pub(super) fn wait_for_daemon<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let (heard, until) = (state.heard, now() + ASKS);
+        state = self.wait(state, Some(until));
+        if state.heard != heard {
+            state.missed = 0;
+        } else if now() >= until {
+            state.missed += 1;
+        }
+        if state.missed >= MISSED {
+            tracing::error!("the daemon of the device does not answer: this session ends");
+            self.leave();
+        }
+        state
+    }
+
     /// Says something to the daemon. One that is gone ends this process.
     pub(super) fn say(&self, message: &FromChild) {
         if send(&self.control, message).is_err() {
@@ -115,6 +138,7 @@ impl Shared {
 
     fn hear(&self, message: ToChild) {
         let mut state = self.state();
+        state.heard += 1;
         match message {
             // The session has begun.
             ToChild::Begin(_) => {}

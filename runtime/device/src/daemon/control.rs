@@ -33,6 +33,8 @@ pub enum Question {
         share: Option<f64>,
         /// Its memory; zero: not limited.
         memory: Option<u64>,
+        /// It is listed by this; otherwise it must be listed already.
+        new: bool,
     },
     /// The end of a session, or of all of them and the daemon, at the next run of each.
     Drain {

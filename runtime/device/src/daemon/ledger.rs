@@ -3,7 +3,7 @@ use super::tenants::{Tenant, Tenants};
 use super::turns::{Order, Turns};
 use super::views::{Listing, SessionState, SessionView, TenantView};
 use crate::call::Hello;
-use crate::child::{Figures, FromChild, ToChild};
+use crate::child::{ASKS, Figures, FromChild, ToChild};
 use crate::device::Limits;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,6 +12,9 @@ use std::time::Duration;
 const MOST_NAME: usize = 200;
 /// Time in which a client greets.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
+
+/// Questions for figures that a process may leave without a word, before it counts as one that stands still.
+const UNANSWERED: u32 = 3;
 
 /// What a device gives.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub(super) struct Ledger {
     ending: Vec<(u64, String)>,
     /// Listings that wait for figures.
     listings: usize,
+    /// When all processes are asked for figures.
+    asks_at: Duration,
 }
 
 #[derive(Debug)]
@@ -52,6 +57,8 @@ struct Session {
     figures: Figures,
     /// How often it has reported.
     reports: u64,
+    /// Questions for figures since its process last said something.
+    unanswered: u32,
     /// Bytes that it may hold.
     granted: u64,
     /// When it was told to end.
@@ -83,6 +90,7 @@ impl Ledger {
             outgoing: Vec::new(),
             ending: Vec::new(),
             listings: 0,
+            asks_at: Duration::ZERO,
         }
     }
 
@@ -105,6 +113,7 @@ impl Ledger {
             admitted: None,
             figures: Figures::default(),
             reports: 0,
+            unanswered: 0,
             granted: 0,
             told: None,
             ends: false,
@@ -115,9 +124,8 @@ impl Ledger {
 
     /// Handles a message of the process of a session.
     pub(super) fn hear(&mut self, session: u64, message: FromChild, now: Duration) {
-        if !self.sessions.contains_key(&session) {
-            return;
-        }
+        let Some(this) = self.sessions.get_mut(&session) else { return };
+        this.unanswered = 0;
         let busy = |busy: u64| now.saturating_add(Duration::from_nanos(busy));
         match message {
             FromChild::Ready | FromChild::Closed { .. } => {}
@@ -159,7 +167,8 @@ impl Ledger {
         this.admitted = Some(Admitted { tenant: name.clone(), client });
         self.turns.join(session, &name);
         let memory = [tenant.memory, self.given.memory].into_iter().flatten().min();
-        Ok(Limits { memory, share: Some(tenant.share), ..Limits::default() })
+        let longest_run = self.given.longest_run;
+        Ok(Limits { memory, share: Some(tenant.share), longest_run, ..Limits::default() })
     }
 
     fn tenant_of(&self, session: u64) -> Option<&str> {
@@ -215,6 +224,10 @@ impl Ledger {
 
     /// Does what is due without a message.
     pub(super) fn tick(&mut self, now: Duration) {
+        if now >= self.asks_at {
+            self.asks_at = now + ASKS;
+            self.ask_for_life();
+        }
         for (id, session) in &mut self.sessions {
             let is_late = session.admitted.is_none() && now >= session.since + GREETING;
             let holds = self.turns.holds_since(*id).filter(|_| self.turns.waiting() > 0);
@@ -237,9 +250,28 @@ impl Ledger {
         self.give(now);
     }
 
+    /// Ends the sessions whose processes stand still, and asks the others for figures. Questions are counted, not the time: a daemon that
+    /// stood still itself asks again first.
+    fn ask_for_life(&mut self) {
+        for (id, session) in &mut self.sessions {
+            // Before its greeting a process may load libraries.
+            if session.admitted.is_none() || session.ends {
+                continue;
+            }
+            if session.unanswered >= UNANSWERED {
+                session.ends = true;
+                self.ending.push((*id, "its process does not answer".to_owned()));
+                continue;
+            }
+            session.unanswered += 1;
+            self.outgoing.push((*id, ToChild::Report));
+        }
+    }
+
     /// When [`Self::tick`] is due.
     pub(super) fn wakes_at(&self, now: Duration) -> Option<Duration> {
         let mut due: Vec<Duration> = self.turns.wakes_at(now).into_iter().collect();
+        due.extend(self.sessions.values().any(|session| session.admitted.is_some()).then_some(self.asks_at));
         for (id, session) in self.sessions.iter().filter(|(_, session)| !session.ends) {
             if session.admitted.is_none() {
                 due.push(session.since + GREETING);
@@ -293,18 +325,22 @@ impl Ledger {
         self.drains.is_some() && self.sessions.is_empty()
     }
 
-    /// Changes the limits of a tenant at once.
+    /// Changes the limits of a tenant at once. `new`: lists one.
     ///
     /// # Errors
-    /// If they are no limits.
+    /// As [`Tenants::change`].
     pub(super) fn limit(
         &mut self,
         tenant: &str,
         share: Option<f64>,
         memory: Option<Option<u64>>,
+        new: bool,
     ) -> Result<(), String> {
-        let changed = self.tenants.change(tenant, share, memory)?;
-        self.turns.share(tenant, changed.share);
+        self.tenants.change(tenant, share, memory, new)?;
+        // The share of the default tenant may follow from the others.
+        for (name, tenant) in self.tenants.all() {
+            self.turns.share(name, tenant.share);
+        }
         let is_its = |session: &Session| session.admitted.as_ref().is_some_and(|by| by.tenant == tenant);
         for (id, _) in self.sessions.iter().filter(|(_, session)| is_its(session)) {
             self.outgoing.push((*id, ToChild::AskAgain));

@@ -1,6 +1,6 @@
 //! Calls of a client, in order.
 use super::waiting::{State, Waiting};
-use super::{CallError, Pending, Session, Writer};
+use super::{CallError, Pending, Session, Writer, now};
 use crate::call::{HEAD, Head, MOST_PAYLOAD, Op};
 use crate::carrier::share_more;
 use crate::device::{Artifact, ModelId, TensorId};
@@ -158,7 +158,7 @@ impl Lane<'_> {
         let mut place = None;
         if let (Some(lent), true) = (lent, has_memory && Lent::fits(values.len())) {
             if let Err(reason) = lent.returned(returned) {
-                (self.session.hang_up)();
+                shared.hang_up();
                 shared.lose(reason.clone());
                 let sequence = self.writer.sequence + 1;
                 return Err(CallError::Lost { sequence, may_have_run: false, reason });
@@ -244,18 +244,20 @@ impl Lane<'_> {
         }
         let mut slices: Vec<IoSlice<'_>> = vec![IoSlice::new(held)];
         slices.extend(parts.iter().map(|part| IoSlice::new(part)));
-        let sent = outgoing.send(&mut slices);
+        let shared = &self.session.shared;
+        shared.state().patience.begin(now);
+        let sent = outgoing.send_watched(&mut slices, &mut |written| shared.look_while_writing(written));
+        shared.state().patience.end();
         held.clear();
         match sent {
             Ok(()) => {
-                self.session.shared.state().written = sequence;
+                shared.state().written = sequence;
                 Ok(())
             }
             Err(error) => {
                 // Part of a call may have arrived, and nothing can follow it.
-                (self.session.hang_up)();
+                shared.hang_up();
                 // The last word of the device says more than the failure.
-                let shared = &self.session.shared;
                 drop(shared.wait_until(shared.state(), |_| false));
                 shared.lose(error.to_string());
                 let reason = shared.state().lost.clone().unwrap_or_default();

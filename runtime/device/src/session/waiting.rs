@@ -1,13 +1,15 @@
 //! Answers of a device. Who waits for one reads the connection, so that no other thread has to wake it; a thread of the session
-//! reads while nobody waits.
+//! reads while nobody waits. Whoever does not read looks whether the device gives signs of life.
+use super::patience::{LOOK, Patience, SILENCE};
 use super::{Answer, CallError, Times, now};
-use crate::call::{GOODBYE, RECEIPT, REPLY};
-use crate::carrier::{Message, Messages};
+use crate::call::{BEAT, GOODBYE, LATE, RECEIPT, REPLY};
+use crate::carrier::{HangUp, Message, Messages, Moved};
 use crate::memory::{LEAST, Traffic};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,6 @@ impl Waiting {
     }
 }
 
-#[derive(Default)]
 pub(super) struct State {
     pub(super) waiting: BTreeMap<u64, Waiting>,
     /// Calls whose answer is not wanted any more.
@@ -42,6 +43,9 @@ pub(super) struct State {
     pub(super) lost: Option<String>,
     /// The device itself ended the session.
     pub(super) dismissed: bool,
+    /// The device gave no sign of life, or computed for too long.
+    pub(super) stalled: bool,
+    pub(super) patience: Patience,
     /// Whether the proxy shares memory, too.
     pub(super) has_memory: bool,
     /// Payloads that the proxy has copied out of the memory of this side, and this side out of that of the proxy.
@@ -60,6 +64,9 @@ pub(super) struct State {
 pub(super) struct Shared {
     state: Mutex<State>,
     messages: Mutex<Messages>,
+    /// Bytes that came and went.
+    moved: Moved,
+    hang_up: HangUp,
     /// A message was read, or the session is lost.
     changed: Condvar,
     /// The connection ends.
@@ -67,9 +74,27 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(messages: Messages) -> Self {
-        let (state, changed, ends) = Default::default();
-        Self { state, messages: Mutex::new(messages), changed, ends }
+    pub(super) fn new(messages: Messages, hang_up: HangUp) -> Self {
+        let state = State {
+            waiting: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
+            handled: 0,
+            posted: 0,
+            written: 0,
+            lost: None,
+            dismissed: false,
+            stalled: false,
+            patience: Patience::new(now()),
+            has_memory: false,
+            returned: 0,
+            taken: 0,
+            traffic: Traffic::default(),
+            is_read: false,
+            read_by_waiters: 0,
+            closed: false,
+        };
+        let (state, moved, (changed, ends)) = (Mutex::new(state), messages.moved(), Default::default());
+        Self { state, messages: Mutex::new(messages), moved, hang_up, changed, ends }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -91,6 +116,37 @@ impl Shared {
         self.ends.notify_all();
     }
 
+    /// Ends the connection: a thread that reads or writes it returns.
+    pub(super) fn hang_up(&self) {
+        (self.hang_up)();
+    }
+
+    /// Loses a device that gave no sign of life while somebody waited for it.
+    fn look(&self, state: &mut State) {
+        let moved = self.moved.load(Ordering::Relaxed);
+        if state.lost.is_some() || !state.patience.is_over(moved, now()) {
+            return;
+        }
+        state.stalled = true;
+        let silence = SILENCE.as_secs();
+        self.lose_with(state, format!("it gave no sign of life for {silence} s"));
+        self.hang_up();
+    }
+
+    /// As [`Self::look`], for a thread that writes: so many bytes went since the last look.
+    pub(super) fn look_while_writing(&self, written: usize) -> io::Result<()> {
+        self.moved.fetch_add(written as u64, Ordering::Relaxed);
+        if written > 0 {
+            return Ok(());
+        }
+        let mut state = self.state();
+        self.look(&mut state);
+        match &state.lost {
+            Some(reason) => Err(io::Error::new(io::ErrorKind::TimedOut, reason.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Tells the thread that the connection has ended.
     pub(super) fn close(&self) {
         self.state().closed = true;
@@ -103,14 +159,21 @@ impl Shared {
         mut state: MutexGuard<'a, State>,
         is_so: impl Fn(&State) -> bool,
     ) -> MutexGuard<'a, State> {
+        state.patience.begin(now);
         while state.lost.is_none() && !is_so(&state) {
             state = if state.is_read {
-                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+                let waited = self.changed.wait_timeout(state, LOOK);
+                let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+                if waited.timed_out() {
+                    self.look(&mut state);
+                }
+                state
             } else {
                 state.read_by_waiters += 1;
                 self.read(state)
             };
         }
+        state.patience.end();
         state
     }
 
@@ -127,6 +190,7 @@ impl Shared {
                 let waited = self.ends.wait_timeout_while(state, PAUSE, ended);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 is_quiet = state.read_by_waiters == before;
+                self.look(&mut state);
             }
         }
     }
@@ -149,6 +213,8 @@ impl Shared {
         (state.is_read, state.has_memory) = (false, has_memory);
         if let Err(reason) = state.take(copied) {
             self.lose_with(&mut state, reason);
+            // A device that computes for too long ends with the connection.
+            self.hang_up();
         }
         self.changed.notify_all();
         state
@@ -178,7 +244,11 @@ impl State {
             None => {}
         }
         match head.kind {
-            RECEIPT => Ok(()),
+            RECEIPT | BEAT => Ok(()),
+            LATE => {
+                self.stalled = true;
+                Err(String::from_utf8_lossy(&payload).into_owned())
+            }
             GOODBYE => {
                 self.dismissed = true;
                 Err(String::from_utf8_lossy(&payload).into_owned())

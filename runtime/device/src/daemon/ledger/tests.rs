@@ -51,20 +51,20 @@ fn the_sessions_of_a_tenant_share_its_memory() {
 fn limits_change_at_once() {
     let mut ledger = ledger(None, &[("a", Tenant { share: 0.5, memory: None })], false);
     let (session, _) = admit(&mut ledger, "a");
-    ledger.limit("a", Some(0.2), Some(Some(100))).unwrap();
+    ledger.limit("a", Some(0.2), Some(Some(100)), false).unwrap();
     assert_eq!(ledger.outgoing(), [(session, ToChild::AskAgain)]);
     ledger.hear(session, FromChild::Less { held: 120 }, Duration::ZERO);
     // It holds more than it may: that stays, and nothing comes to it.
     assert_eq!(more(&mut ledger, session, 120, 1), (false, 100));
     assert_eq!(more(&mut ledger, session, 20, 80), (true, 100));
-    ledger.limit("a", None, Some(None)).unwrap();
+    ledger.limit("a", None, Some(None), false).unwrap();
     ledger.outgoing();
     assert_eq!(more(&mut ledger, session, 20, 1 << 40), (true, u64::MAX));
-    assert!(ledger.limit("new", None, Some(None)).unwrap_err().contains("share"));
+    assert!(ledger.limit("new", Some(0.1), None, false).unwrap_err().contains("--new"));
     let listing = ledger.listing(Duration::ZERO);
     let shares: Vec<(&str, f64)> =
         listing.tenants.iter().map(|tenant| (tenant.tenant.as_str(), tenant.share)).collect();
-    assert_eq!(shares, [("a", 0.2), ("default", 0.5)]);
+    assert_eq!(shares, [("a", 0.2), ("default", 0.8)]);
 }
 
 #[test]
