@@ -508,7 +508,13 @@ fn program(
                     &ExecutorSpec::of(stage, &operator, (&workflow.name.value, &devices)),
                     &operator.make,
                 );
-                let PreparedModel { backend, instance } = prepared.map_err(found_in)?;
+                let PreparedModel { backend, instance } = match prepared {
+                    // Its run may have begun, and goes on without the device: the start of the executor decides.
+                    Err(error) if error.lost && matches!(scope, Scope::Worker(..)) => {
+                        PreparedModel::default()
+                    }
+                    prepared => prepared.map_err(found_in)?,
+                };
                 let chosen_there = || (model.backend.clone(), format!("on {}", device(stage)));
                 let is_chosen = backend.is_some();
                 let (backend, backend_why) =

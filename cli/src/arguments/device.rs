@@ -96,7 +96,7 @@ pub(crate) struct ServeDeviceArguments {
     pub(crate) memory: Option<u64>,
     /// A tenant with its share of the device's time and the memory of its sessions; may be given several times. A run is the
     /// tenant with the name of its workflow. All others are
-    /// the tenant `default`, whose share is what is left.
+    /// the tenant `default`, whose share is what is left: shares add to at most 100 %.
     #[arg(long, value_name = "NAME=SHARE[,MEMORY]", value_parser = tenant)]
     pub(crate) tenant: Vec<TenantChoice>,
     /// Refuse clients of other tenants.
@@ -105,7 +105,7 @@ pub(crate) struct ServeDeviceArguments {
     /// Sessions at once.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) sessions: u32,
-    /// End a session whose run takes longer while others wait.
+    /// End a session whose run takes longer, so that its client computes elsewhere. Loading a model may take ten times as long.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub(crate) longest_run: Duration,
     /// Folder for the files of models, which clients upload once. Default: `device` in the cache folder of Tidemill.
@@ -175,9 +175,10 @@ pub(crate) struct WatchDevicesArguments {
   tidemill device limits vision --share 30%
   tidemill device limits vision --memory 4GiB
   tidemill device limits vision --memory 0B        no limit
+  tidemill device limits night --new --share 10%
 
-They hold at once, and until the device ends. A session that holds more than it now may keeps what it holds, and gets no more. A
-tenant that is not listed needs a share; sessions that began before stay with the tenant `default`.")]
+They hold at once, and until the device ends. A session that holds more than it now may keeps what it holds, and gets no more. Shares add
+to at most 100 %: the tenant `default` has what the others leave. Sessions that began before their tenant was new stay with `default`.")]
 pub(crate) struct DeviceLimitsArguments {
     /// The tenant.
     #[arg(value_name = "TENANT")]
@@ -188,6 +189,9 @@ pub(crate) struct DeviceLimitsArguments {
     /// Memory of its sessions together; 0B: no limit.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
+    /// List a tenant that the device does not have.
+    #[arg(long, requires = "share")]
+    pub(crate) new: bool,
     #[command(flatten)]
     pub(crate) choice: DeviceChoice,
     /// Format of the output on stdout.

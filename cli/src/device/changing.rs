@@ -19,8 +19,9 @@ pub(super) fn limits(arguments: &DeviceLimitsArguments, terminal: &Terminal) -> 
             .into());
     }
     let device = one(&arguments.choice)?;
-    let (share, memory) = (arguments.share, arguments.memory);
-    let listing = answer(&device, &Question::Limits { tenant: arguments.tenant.clone(), share, memory })?;
+    let DeviceLimitsArguments { tenant, share, memory, new, .. } = arguments;
+    let question = Question::Limits { tenant: tenant.clone(), share: *share, memory: *memory, new: *new };
+    let listing = answer(&device, &question)?;
     sessions::show(&[listing], arguments.output, terminal)
 }
 

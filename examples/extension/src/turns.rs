@@ -136,7 +136,7 @@ mod tests {
         let make = Arc::new(move || Ok(Instance::Inference(Box::new(Alone(Arc::clone(&alone))))));
         let spec = ExecutorSpec { device: "turns:0".into(), max_batch: 1, ..Default::default() };
         let (operator, clock, processor) = ("o".into(), Arc::new(ManualClock::new()), Arc::default());
-        let request = ExecutorRequest { spec, operator, make, clock, processor, gate: None };
+        let request = ExecutorRequest { spec, operator, make, clock, processor, gate: None, again: false };
         let executors = [(), ()].map(|()| turns.start(&request).unwrap());
         let parts = vec![RecordBatch::new_empty(Arc::new(arrow_schema::Schema::empty()))];
         let job = |id| Job { id, incarnation: 0, parts: parts.clone(), bytes: 1 };

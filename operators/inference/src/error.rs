@@ -282,6 +282,8 @@ impl ModelError {
             ModelError::Trial { cause: BackendError::Shape { .. }, .. } => {
                 Some("the manifest's shapes or the model file are wrong")
             }
+            // Nothing is wrong with the model: the reason says what is.
+            ModelError::Trial { cause: BackendError::Lost { .. }, .. } => None,
             ModelError::Trial { .. } => Some(
                 "the backend cannot compute this model: name another one under `backends`, or export the \
                  model again; if the message is about shapes, compare the manifest with `tidemill models \

@@ -4,15 +4,19 @@
 //! is computed again by a new session, and a device that cannot be reached is replaced by the back ends of this process. A batch
 //! that loses three sessions is given back to the engine as lost: it may be the reason.
 pub mod direct;
+mod prepared;
 
 use crate::client::DeviceBackend;
 use crate::open_inference::{self, OpenInference};
 use crate::own_program;
-use crate::reach::{Own, Place, Reached};
+use crate::reach::{Own, Place, ReachError, Reached};
 use crate::rows::RemoteRows;
 use arrow_array::RecordBatch;
+use prepared::Prepared;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 use tidemill_device::session::Session;
 use tidemill_engine::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, ModelExecutor, PreparedModel, start_local,
@@ -28,7 +32,7 @@ use tidemill_spec::manifest::Manifest;
 /// Sessions that one batch may lose, each time with a new one after it: more often, it may be the reason.
 const MOST_LOST: u64 = 2;
 /// How often a device that cannot be reached is tried, while this process computes instead.
-const AGAIN: i64 = 10_000_000_000;
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// How many sessions may end while they load a model, before this process computes instead.
 const LOADS: u32 = 3;
@@ -36,39 +40,50 @@ const LOADS: u32 = 3;
 /// Registers the executors of this crate; once, before the program reads plans.
 pub fn install() {
     own_program::register();
-    tidemill_engine::register_executors(Arc::new(Devices("proxy")));
-    tidemill_engine::register_executors(Arc::new(Devices("device")));
-    tidemill_engine::register_executors(Arc::new(Devices(open_inference::NAME)));
+    for scheme in ["proxy", "device", open_inference::NAME] {
+        tidemill_engine::register_executors(Arc::new(Devices { scheme, prepared: Prepared::default() }));
+    }
 }
 
 /// The executors of one scheme.
-struct Devices(&'static str);
+struct Devices {
+    scheme: &'static str,
+    prepared: Prepared,
+}
 
 impl ExecutorFactory for Devices {
     fn scheme(&self) -> &str {
-        self.0
+        self.scheme
     }
 
     fn prepare(&self, spec: &ExecutorSpec, _make: &MakeInstance) -> Result<PreparedModel, OperatorError> {
-        // Loaded and tried once, so that a wrong model or device is found before the run begins.
-        let (instance, _) = Arc::new(Device::of(spec)?).connected()?.instance()?;
-        Ok(PreparedModel { backend: instance.backend(), instance: None })
+        // Loaded and tried once, so that a wrong model or device is found before the run begins. The first executor takes it.
+        let elsewhere = Elsewhere::of(spec, false)?;
+        let model = elsewhere.copy()?;
+        self.prepared.keep(spec, &elsewhere);
+        Ok(PreparedModel { backend: model.backend(), instance: Some(Box::new(model)) })
     }
 
     fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
-        let device = Arc::new(Device::of(&request.spec)?);
-        let clock = Arc::clone(&request.clock);
-        let elsewhere = Arc::new(Elsewhere {
-            place: Mutex::new(Current::Unknown),
-            now: Box::new(move || clock.now()),
-            device,
-        });
-        // The first one finds the device, so that the start fails where it cannot be reached.
-        elsewhere.current(None)?;
+        let (elsewhere, first) = match self.prepared.take(&request.spec) {
+            Some(elsewhere) => {
+                let Instance::Inference(model) = (request.make)()? else {
+                    return Err(OperatorError::new("only models compute on a device"));
+                };
+                (elsewhere, model)
+            }
+            None => {
+                let elsewhere = Elsewhere::of(&request.spec, request.again)?;
+                // It finds the device, so that the start fails where it cannot be reached.
+                let model: Box<dyn Inference> = Box::new(elsewhere.copy()?);
+                (elsewhere, model)
+            }
+        };
+        let first = Mutex::new(Some(first));
         let make: MakeInstance = Arc::new(move || {
-            let (number, inner) = elsewhere.current(None)?;
-            let shared = Arc::clone(&elsewhere);
-            Ok(Instance::Inference(Box::new(Remote { shared, number, inner })))
+            let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let model = ready.map_or_else(|| elsewhere.copy().map(|model| Box::new(model) as _), Ok);
+            model.map(Instance::Inference)
         });
         start_local(request, &make, &request.spec.device)
     }
@@ -138,7 +153,10 @@ impl Device {
         let there = match &self.target {
             Target::Device(place) => {
                 let reached = place.reach(&self.spec.libraries, &self.tenant, &self.client);
-                let Reached { session, own } = reached.map_err(|error| lost(&error))?;
+                let Reached { session, own } = reached.map_err(|error| match error {
+                    ReachError::BackEnd { .. } | ReachError::Name { .. } => text(error),
+                    other => lost(&other),
+                })?;
                 let session = Arc::new(session);
                 let backend = chosen(&blueprint()?.manifest, &self.spec.backend, &session)
                     .map_err(|reason| OperatorError::new(format!("{}: {reason}", self.name)))?;
@@ -235,14 +253,23 @@ enum Current {
     /// By the session of this number.
     There(u64, Arc<Connected>),
     /// By this process since this time; the number of the last session.
-    Here(u64, i64),
+    Here(u64, Instant),
 }
 
 /// A model of several copies, which find a new device together.
 struct Elsewhere {
     device: Arc<Device>,
     place: Mutex<Current>,
-    now: Box<dyn Fn() -> i64 + Send + Sync>,
+    now: Box<dyn Fn() -> Instant + Send + Sync>,
+    /// A thread looks for the device.
+    looks: AtomicBool,
+    /// The run has begun before: without the device, this process computes from the first batch on.
+    again: bool,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a device is away in real time; no record depends on it")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// What a copy computes with.
@@ -252,6 +279,18 @@ enum Inner {
 }
 
 impl Elsewhere {
+    fn of(spec: &ExecutorSpec, again: bool) -> Result<Arc<Self>, OperatorError> {
+        let (device, place) = (Arc::new(Device::of(spec)?), Mutex::new(Current::Unknown));
+        let looks = AtomicBool::new(false);
+        Ok(Arc::new(Self { device, place, now: Box::new(now), looks, again }))
+    }
+
+    /// Another copy of the model.
+    fn copy(self: &Arc<Self>) -> Result<Remote, OperatorError> {
+        let (number, inner) = self.current(None)?;
+        Ok(Remote { shared: Arc::clone(self), number, inner })
+    }
+
     fn place(&self) -> MutexGuard<'_, Current> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -266,15 +305,14 @@ impl Elsewhere {
                 drop(place);
                 return Ok((number, connected.inner()?));
             }
-            Current::Here(number, since) if (self.now)() - since < AGAIN => {
+            Current::Here(number, _) => {
                 let number = *number;
                 drop(place);
                 return Ok((number, Inner::Here(self.here()?)));
             }
-            Current::There(number, _) | Current::Here(number, _) => (*number, false),
-            Current::Unknown => (0, true),
+            Current::There(number, _) => (*number, false),
+            Current::Unknown => (0, !self.again),
         };
-        let was_here = matches!(&*place, Current::Here(..));
         let mut loading = self.loaded();
         for _ in 1..LOADS {
             // It ended while it loaded the model, which is no batch's fault.
@@ -285,31 +323,19 @@ impl Elsewhere {
         }
         match loading.and_then(|(connected, inner)| Ok((connected, inner?))) {
             Ok((connected, inner)) => {
-                if was_here {
-                    tracing::warn!(
-                        device = self.device.name,
-                        model = self.device.spec.variant,
-                        "the device computes again"
-                    );
-                }
                 *place = Current::There(number + 1, connected);
                 Ok((number + 1, inner))
             }
-            // A proxy of our own can always be started; a run begins with the devices of its plan.
-            Err(error)
-                if is_first
-                    || !error.lost
-                    || matches!(self.device.target, Target::Device(Place::Own { .. })) =>
-            {
+            // A proxy of our own can always be started; a run begins with the devices of its plan. Later, a device that has changed, and
+            // cannot load the model any more, is as good as none.
+            Err(error) if is_first || matches!(self.device.target, Target::Device(Place::Own { .. })) => {
                 Err(error)
             }
             Err(error) => {
-                if !was_here {
-                    tracing::warn!(
-                        model = self.device.spec.variant,
-                        "{error}: this process computes instead until it answers"
-                    );
-                }
+                tracing::warn!(
+                    model = self.device.spec.variant,
+                    "{error}: this process computes instead until it answers"
+                );
                 *place = Current::Here(number, (self.now)());
                 drop(place);
                 Ok((number, Inner::Here(self.here()?)))
@@ -342,14 +368,38 @@ impl Elsewhere {
         Ok(Inner::Here(self.here()?))
     }
 
-    /// Whether a copy that computes in this process should look for the device: it could be tried again, or another copy has
-    /// found it.
-    fn may_return(&self) -> bool {
-        match &*self.place() {
-            Current::Here(_, since) => (self.now)() - since >= AGAIN,
-            Current::There(..) => true,
-            Current::Unknown => false,
+    /// Looks for the device while this process computes instead, on a thread of its own: no batch waits for one that does not answer.
+    fn look_again(self: &Arc<Self>) {
+        let mut place = self.place();
+        let Current::Here(_, since) = &mut *place else { return };
+        let now = (self.now)();
+        if now.saturating_duration_since(*since) < AGAIN || self.looks.swap(true, Ordering::AcqRel) {
+            return;
         }
+        *since = now;
+        drop(place);
+        let shared = Arc::clone(self);
+        let looking = Builder::new().name("tm-device-again".into()).spawn(move || {
+            shared.look();
+            shared.looks.store(false, Ordering::Release);
+        });
+        if looking.is_err() {
+            self.looks.store(false, Ordering::Release);
+        }
+    }
+
+    fn look(&self) {
+        let Ok((connected, Ok(_))) = self.loaded() else { return };
+        let mut place = self.place();
+        if let Current::Here(number, _) = *place {
+            let Device { name, spec, .. } = &*self.device;
+            tracing::warn!(device = name, model = spec.variant, "the device computes again");
+            *place = Current::There(number + 1, connected);
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        matches!(&*self.place(), Current::There(..))
     }
 }
 
@@ -395,8 +445,11 @@ impl Inference for Remote {
 
     fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
         let mut lost = 0;
-        if matches!(self.inner, Inner::Here(_)) && self.shared.may_return() {
-            (self.number, self.inner) = self.shared.current(None)?;
+        if matches!(self.inner, Inner::Here(_)) {
+            self.shared.look_again();
+            if self.shared.is_there() {
+                (self.number, self.inner) = self.shared.current(None)?;
+            }
         }
         loop {
             match self.attempt(parts) {

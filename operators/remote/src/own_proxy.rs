@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use tidemill_device::carrier::Carrier;
-use tidemill_device::device::Opener;
+use tidemill_device::device::{Device, DeviceError, Limits, Opener, Snapshot};
 use tidemill_device::proxy::{Everybody, serve};
 use tidemill_device::store::Store;
 use tidemill_inference::backend::library;
@@ -16,11 +16,30 @@ const CACHE: u64 = 8 << 30;
 /// Serves the one session whose socket is the standard input, until the client ends it or dies. `backend`: see [`Backends::open`].
 ///
 /// # Errors
-/// If the standard input is no socket, a back end is missing, or the connection breaks.
+/// If the standard input is no socket, or the connection breaks. A back end that is missing is what the client is told.
 pub fn serve_standard_input(backend: Option<&str>, libraries: &Path) -> io::Result<()> {
     let names: Vec<String> = backend.filter(|name| *name != "auto").map(str::to_owned).into_iter().collect();
-    let backends = Backends::open(&names, libraries).map_err(io::Error::other)?;
-    serve_standard_input_by(&backends)
+    match Backends::open(&names, libraries) {
+        Ok(backends) => serve_standard_input_by(&backends),
+        // The client reports the reason: once is enough.
+        Err(error) => match serve_standard_input_by(&Unusable(error.to_string())) {
+            Err(refused) if refused.kind() == io::ErrorKind::InvalidData => Ok(()),
+            other => other,
+        },
+    }
+}
+
+/// A device that refuses its client.
+struct Unusable(String);
+
+impl Opener for Unusable {
+    fn snapshot(&self, _: &Limits) -> Snapshot {
+        Snapshot::default()
+    }
+
+    fn open(&self, _: &Limits) -> Result<Box<dyn Device>, DeviceError> {
+        Err(DeviceError::Device(self.0.clone()))
+    }
 }
 
 /// Serves the session on the standard input by any device.

@@ -1,15 +1,14 @@
 //! How a device is reached: by a proxy that this process starts, or at an address.
 use crate::own_program;
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use tidemill_device::carrier::Carrier;
 use tidemill_device::dial;
 use tidemill_device::session::{CallError, Session};
+use tidemill_inference::backend::registered;
 use tidemill_link::remote::{Address, Security};
 
 /// A device as plans name it.
@@ -44,6 +43,14 @@ pub enum ReachError {
         device: String,
         /// The reason.
         reason: String,
+    },
+    /// `proxy:BACKEND` with a back end that this build does not know.
+    #[error("there is no back end `{name}`, so `proxy:{name}` computes nothing; there are: {known}")]
+    BackEnd {
+        /// Its name.
+        name: String,
+        /// Names of all back ends.
+        known: String,
     },
     /// No process can be started.
     #[error("no proxy can be started: {0}")]
@@ -82,16 +89,6 @@ impl std::str::FromStr for Place {
             _ => Err(wrong("it has no address".to_owned())),
         }
     }
-}
-
-/// The program that is started as a proxy, with its arguments before those of the proxy.
-static PROXY_PROGRAM: OnceLock<(PathBuf, Vec<OsString>)> = OnceLock::new();
-
-/// Sets the program that is started as a proxy: it serves the session on its standard input, see
-/// [`serve_standard_input`](crate::own_proxy::serve_standard_input). Default: this program, with `device-proxy`.
-pub fn set_proxy_program(program: PathBuf, arguments: Vec<OsString>) {
-    // Whoever was first decides.
-    let _ = PROXY_PROGRAM.set((program, arguments));
 }
 
 /// A session, and the process behind it if it is ours. The session ends first.
@@ -155,29 +152,16 @@ impl Place {
 }
 
 fn own(backend: Option<&str>, libraries: &Path, tenant: &str, client: &str) -> Result<Reached, ReachError> {
+    backend.map_or(Ok(()), check_name)?;
     let start = |error: std::io::Error| ReachError::Start(error.to_string());
     let (ours, theirs) = UnixStream::pair().map_err(start)?;
     let of_backend = match backend.map(own_program::of) {
         Some(Some(program)) => Some(program?),
         _ => None,
     };
-    let mut command = match (of_backend, PROXY_PROGRAM.get()) {
-        (Some(program), _) => {
-            let mut command = Command::new(program);
-            command.arg("device-proxy");
-            command
-        }
-        (None, Some((program, arguments))) => {
-            let mut command = Command::new(program);
-            command.args(arguments);
-            command
-        }
-        (None, None) => {
-            let mut command = Command::new(std::env::current_exe().map_err(start)?);
-            command.arg("device-proxy");
-            command
-        }
-    };
+    let program = of_backend.map_or_else(std::env::current_exe, Ok).map_err(start)?;
+    let mut command = Command::new(program);
+    command.arg("device-proxy");
     // A workflow in the current folder has an empty one.
     let libraries = if libraries.as_os_str().is_empty() { Path::new(".") } else { libraries };
     command.arg("--libraries").arg(libraries);
@@ -193,4 +177,27 @@ fn own(backend: Option<&str>, libraries: &Path, tenant: &str, client: &str) -> R
     let own = Own(child);
     let session = Session::open(Carrier::of_socket(ours).map_err(start)?, tenant, client)?;
     Ok(Reached { session, own: Some(own) })
+}
+
+/// Checks the name of a back end before a process is started that would only say the same.
+fn check_name(name: &str) -> Result<(), ReachError> {
+    let known: Vec<&str> = std::iter::once("auto").chain(registered().map(|backend| backend.name)).collect();
+    if known.contains(&name) {
+        return Ok(());
+    }
+    Err(ReachError::BackEnd { name: name.to_owned(), known: known.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_end_that_does_not_exist_starts_no_process() {
+        own_program::register();
+        let reached = "proxy:nix".parse::<Place>().unwrap().reach(Path::new("."), "tests", "reach");
+        let told = reached.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(told.starts_with("there is no back end `nix`") && told.contains("rten"), "{told}");
+        assert_eq!((check_name("rten"), check_name("torch"), check_name("auto")), (Ok(()), Ok(()), Ok(())));
+    }
 }

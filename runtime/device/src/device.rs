@@ -131,6 +131,16 @@ pub enum DeviceError {
     Device(String),
 }
 
+impl DeviceError {
+    /// The message; of a device that failed, without saying so.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Device(reason) => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Computes the calls of one session, in their order. Whoever drops it frees all that the session holds.
 ///
 /// [`Device::run`] may return before the run has ended: [`Device::read`] and [`Device::flush`] wait.

@@ -150,7 +150,7 @@ pub fn serve_until(
     let head = greeting.head;
     let greeted = greet(head, &greeting.payload, admission);
     let (limits, device) = match greeted.and_then(|limits| {
-        opener.open(&limits).map(|device| (limits, device)).map_err(|error| error.to_string())
+        opener.open(&limits).map(|device| (limits, device)).map_err(|error| error.reason())
     }) {
         Ok(both) => both,
         Err(reason) => {

@@ -159,7 +159,7 @@ impl Session {
         let hello = serde_json::to_vec(&hello).map_err(|error| CallError::Refused(error.to_string()))?;
         let pending = session.lane().sync(Op::Hello, [0; 4], &[&hello])?;
         let answer = match pending.wait_at_most(GREETING) {
-            Err(CallError::Failed(failure)) => Err(CallError::Refused(failure.error.to_string())),
+            Err(CallError::Failed(failure)) => Err(CallError::Refused(failure.error.reason())),
             other => other,
         }?;
         session.snapshot = serde_json::from_slice(&answer.payload)

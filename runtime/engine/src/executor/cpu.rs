@@ -50,7 +50,7 @@ pub fn start_local(
     make: &MakeInstance,
     device: &str,
 ) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
-    let ExecutorRequest { spec: _, operator, make: _, clock, processor, gate } = request;
+    let ExecutorRequest { spec: _, operator, make: _, clock, processor, gate, again: _ } = request;
     let model = LocalModel::load(make)?;
     let (make, clock, processor) = (Arc::clone(make), Arc::clone(clock), Arc::clone(processor));
     let executor = LocalExecutor::start((operator, device), model, make, clock, processor, gate.clone())

@@ -66,6 +66,9 @@ pub struct ExecutorRequest {
     pub processor: Arc<ProcessorTime>,
     /// Delays calls, if the worker is emulated. An executor that ignores it runs at its own speed.
     pub gate: Option<Arc<dyn CallGate>>,
+    /// The run has begun before: an executor of the stage was lost, or the run is continued. A device that is away for a while must
+    /// not end it.
+    pub again: bool,
 }
 
 /// A model that was loaded before its run begins.
@@ -83,7 +86,7 @@ pub struct PreparedModel {
 ///   take long. They are called before the run reads anything; an error then ends the start.
 /// - An executor whose process, interpreter or machine died completes each unfinished and each later job as
 ///   [`JobResult::Lost`](super::JobResult::Lost): a slot that is restarted for another reason attaches to it again.
-///   The run then drops it, starts another one here and restarts the slot of the stage from the durable state:
+///   The run then drops it, starts another one here, [again](ExecutorRequest::again), and restarts the slot of the stage from the durable state:
 ///   nothing is lost or doubled. Consecutive losses without progress end the run, or, where the operator is restarted
 ///   on panics, lead to the record that causes them.
 ///

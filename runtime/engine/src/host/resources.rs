@@ -166,6 +166,7 @@ pub(super) fn executor_request(
         clock: Arc::clone(clock),
         processor: Arc::clone(&metrics.processor),
         gate,
+        again: false,
     }
 }
 
@@ -339,13 +340,15 @@ impl Opening<'_> {
                 // Models loaded earlier know no emulation.
                 let prepared = self.prepared.filter(|_| gate.is_none());
                 let request = executor_request((stage, &self.program.plan), bound, self.clock, metrics, gate);
+                let request = ExecutorRequest { again: self.past.is_some(), ..request };
                 let may_be_lost = request.spec.factory().is_ok_and(|factory| factory.may_be_lost());
-                let start: StartExecutor = Arc::new(move || start_executor(&request));
                 let budget = stage.batching_budget.0 as Nanoseconds;
                 let executor = match prepared.and_then(|prepared| prepared.take(instance)) {
                     Some(executor) => executor,
-                    None => start()?,
+                    None => start_executor(&request)?,
                 };
+                let request = ExecutorRequest { again: true, ..request };
+                let start: StartExecutor = Arc::new(move || start_executor(&request));
                 metrics.device.get_or_init(|| executor.device().to_owned());
                 Ok(Work::Inference {
                     executor,

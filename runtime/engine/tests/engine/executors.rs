@@ -128,7 +128,8 @@ impl ExecutorFactory for Mortals {
         let (spec, device) = (&request.spec, format!("{}:0", self.scheme));
         let expected = ("model", "model", device.as_str());
         assert_eq!((spec.stage.as_str(), request.operator.as_str(), spec.device.as_str()), expected);
-        self.started.fetch_add(1, Ordering::Relaxed);
+        let before = self.started.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(request.again, before > 0, "the run has begun with the first one");
         let (poison, deaths) = (self.poison, Arc::clone(&self.deaths));
         let take_one = move || {
             let less = |left: usize| left.checked_sub(1);
