@@ -115,6 +115,12 @@ fn a_device_is_listed_limited_and_drained() {
     let limits = served.verb(&["limits", "a", "--share", "30%", "--memory", "2KiB", "--output", "json"]);
     let limits = limits.expect(0).json()["devices"][0]["tenants"][0].clone();
     assert_eq!((&limits["share"], &limits["memory_limit"]), (&0.3.into(), &2048.into()), "{limits}");
+    let told = served.verb(&["limits", "b", "--share", "30%"]).expect(1).stderr;
+    assert!(told.contains("no tenant `b`; it has a") && told.contains("--new"), "{told}");
+    let told = served.verb(&["limits", "b", "--new", "--share", "80%"]).expect(1).stderr;
+    assert!(told.contains("the shares add to 110 %"), "{told}");
+    let added = served.verb(&["limits", "b", "--new", "--share", "70%", "--output", "json"]).expect(0).json();
+    assert_eq!(added["devices"][0]["tenants"][1]["share"], 0.7, "{added}");
     let error = compute(&session, 5000).unwrap_err();
     assert!(error.to_string().contains("device limits"), "{error}");
     assert_eq!(served.verb(&["limits", "a"]).expect(2).stdout, "");
@@ -170,6 +176,9 @@ fn mistakes_have_a_fix() {
     assert!(serve(&["--device", "a/b"]).expect(2).stderr.contains("no name of a device"));
     assert!(serve(&["--tenant", "a=50%", "--tenant", "a=10%"]).expect(2).stderr.contains("twice"));
     assert!(serve(&["--tenant", "a=0%"]).expect(2).stderr.contains("above 0"));
+    let told = serve(&["--tenant", "a=70%", "--tenant", "b=50%"]).expect(2).stderr;
+    assert!(told.contains("the shares add to 120 % (a 70 %, b 50 %)"), "{told}");
+    assert!(serve(&["--tenant", "a=100%"]).expect(2).stderr.contains("--only-tenants"));
     let cache = place.argument("cache");
     let told = tidemill(&[
         "device",
@@ -204,4 +213,40 @@ fn a_device_that_is_drained_in_a_run_costs_no_row() {
     let (code, _, told) = end(child);
     assert_eq!(code, Some(0), "{told}");
     assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
+}
+
+fn signal(process: u32, signal: rustix::process::Signal) {
+    let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    rustix::process::kill_process(process, signal).unwrap();
+}
+
+#[test]
+fn a_device_that_stands_still_in_a_run_costs_no_row() {
+    let place = devices::place(200);
+    let (expected, _) = devices::run(&place, "cpu");
+    let served = Served::start("stopped-in-a-run", &["--backend", "rten"]);
+    let device = format!("device:{}", served.address);
+    place.write("plan.yaml", devices::plan(&device));
+    std::fs::remove_dir_all(place.path("out")).unwrap();
+    let [workflow, plan, report] =
+        ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
+    let child = command(&devices::arguments(&workflow, &plan, &report)).spawn().unwrap();
+    until(|| served.listed()["runs"].as_u64() > Some(5));
+    let process = served.listed()["sessions"][0]["process"].as_u64().unwrap() as u32;
+    // Nobody ends a connection: only their silence shows it.
+    let all = [served.process.as_ref().unwrap().id(), process];
+    all.iter().for_each(|process| signal(*process, rustix::process::Signal::STOP));
+    let (code, _, told) = end(child);
+    all.iter().for_each(|process| signal(*process, rustix::process::Signal::CONT));
+    assert_eq!(code, Some(0), "{told}");
+    assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
+    let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
+    let stages = report["stages"].as_array().unwrap();
+    let split = &stages.iter().find(|stage| stage["stage"] == "features").unwrap()["on_device"];
+    assert!(
+        split["sessions_lost"].as_u64() >= Some(1) && split["sessions_stalled"].as_u64() >= Some(1),
+        "{split}"
+    );
+    interrupt(served.process.as_ref().unwrap());
+    served.end(130);
 }

@@ -159,6 +159,19 @@ fn a_device_that_is_not_there_is_found_before_the_run() {
 }
 
 #[test]
+fn a_back_end_that_does_not_exist_is_one_error() {
+    let place = place(2);
+    place.write("plan.yaml", plan("proxy:nix").replace("backend: rten, ", ""));
+    let [workflow, plan, report] =
+        ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
+    let told = tidemill(&arguments(&workflow, &plan, &report));
+    assert_ne!(told.code, Some(0));
+    let told = told.stderr;
+    assert!(told.contains("there is no back end `nix`") && told.contains("rten"), "{told}");
+    assert_eq!(told.matches("nix").count(), 2, "{told}");
+}
+
+#[test]
 fn a_run_is_the_tenant_with_the_name_of_its_workflow() {
     let place = place(12);
     let (expected, _) = run(&place, "cpu");

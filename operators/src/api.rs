@@ -94,6 +94,8 @@ pub struct DeviceTimes {
     pub received: u64,
     /// Sessions that were lost on the way; their runs were repeated.
     pub lost: u64,
+    /// Of the lost ones, those whose device gave no sign of life or computed for too long.
+    pub stalled: u64,
 }
 
 impl DeviceTimes {
@@ -106,6 +108,7 @@ impl DeviceTimes {
         self.sent += other.sent;
         self.received += other.received;
         self.lost += other.lost;
+        self.stalled += other.stalled;
     }
 }
 

@@ -76,7 +76,7 @@ impl OnDevice<'_> {
 
     /// Round trips, bytes and losses.
     fn traffic(&self) -> String {
-        let DeviceReport { batches, round_trips_per_batch, sessions_lost, .. } = self.split;
+        let DeviceReport { batches, round_trips_per_batch, sessions_lost, sessions_stalled, .. } = self.split;
         let per_record = |value: f64| bytes(value.round() as u64);
         let mut text = format!("{} on {}: ", self.stage, self.device);
         match batches {
@@ -94,6 +94,9 @@ impl OnDevice<'_> {
             0 => {}
             1 => text.push_str(", 1 session lost"),
             n => text.push_str(&format!(", {n} sessions lost")),
+        }
+        if *sessions_stalled > 0 {
+            text.push_str(&format!(", of which {sessions_stalled} stood still"));
         }
         text
     }
@@ -232,6 +235,7 @@ mod tests {
             received_bytes: 80 * 4000,
             received_bytes_per_record: 4000.0,
             sessions_lost: 2,
+            sessions_stalled: 1,
         };
         // Its only session was lost at once: this process has computed everything.
         let none = LatencySummary::default();
@@ -248,6 +252,7 @@ mod tests {
             received_bytes: 0,
             received_bytes_per_record: 0.0,
             sessions_lost: 1,
+            sessions_stalled: 0,
         };
         let stage = |stage: &str, device: Option<&str>, on_device| StageReport {
             stage: stage.to_owned(),
@@ -297,7 +302,7 @@ detect: client               0.40 ms  0.80 ms  0.50 ms
 detect: network              21.3 ms  42.6 ms  26.6 ms
 detect: queue                1.50 ms  3.00 ms  1.88 ms
 detect: compute              12.0 ms  24.0 ms  15.0 ms
-detect on device:hub/gpu: 1.5 round trips a batch, 588 KiB there and 3.9 KiB back for each record, 2 sessions lost
+detect on device:hub/gpu: 1.5 round trips a batch, 588 KiB there and 3.9 KiB back for each record, 2 sessions lost, of which 1 stood still
 embed on proxy: no batch, 1 session lost
 ";
 

@@ -424,6 +424,12 @@ impl Remote {
         matches!(connected.there, There::Device { .. }) && connected.lost().is_none()
     }
 
+    /// Whether its session gave no sign of life, or computed for too long.
+    fn is_stalled(&self) -> bool {
+        let Inner::There(connected, ..) = &self.inner else { return false };
+        matches!(&connected.there, There::Device { session, .. } if session.is_stalled())
+    }
+
     /// One attempt. The error is lost if the device is, whatever the model made of it.
     fn attempt(&mut self, parts: &[RecordBatch]) -> Result<Output, OperatorError> {
         let mut output = Output::default();
@@ -444,7 +450,7 @@ impl Inference for Remote {
     }
 
     fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
-        let mut lost = 0;
+        let (mut lost, mut stalled) = (0, 0);
         if matches!(self.inner, Inner::Here(_)) {
             self.shared.look_again();
             if self.shared.is_there() {
@@ -456,7 +462,8 @@ impl Inference for Remote {
                 Ok(done) => {
                     *output = done;
                     if lost > 0 {
-                        output.device.get_or_insert_default().lost += lost;
+                        let times = output.device.get_or_insert_default();
+                        (times.lost, times.stalled) = (times.lost + lost, times.stalled + stalled);
                     }
                     return Ok(());
                 }
@@ -465,6 +472,7 @@ impl Inference for Remote {
                 }
                 Err(error) if error.lost && lost < MOST_LOST => {
                     lost += 1;
+                    stalled += u64::from(self.is_stalled());
                     tracing::warn!(
                         model = self.shared.device.spec.variant,
                         "{error}: the batch is computed again"

@@ -141,7 +141,7 @@ impl RemoteRows {
             round_trips: 1,
             sent: bytes.len() as u64,
             received: (rows.payload.len() + beside.payload.len()) as u64,
-            lost: 0,
+            ..DeviceTimes::default()
         };
         Ok((rows.value()?, beside.value()?, times))
     }

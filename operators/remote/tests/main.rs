@@ -4,3 +4,4 @@
 mod measured_device;
 mod open_inference;
 mod stage_on_a_server;
+mod started_again;

@@ -7,6 +7,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemill_device::carrier::Carrier;
 use tidemill_device::emulated::{Clock, Emulated, ModelTimes, Profile};
@@ -14,7 +15,7 @@ use tidemill_device::proxy::{Everybody, serve};
 use tidemill_device::store::Store;
 use tidemill_inference::MlKind;
 use tidemill_link::remote::{Address, Greeting, Listener, Purpose, Security, Serving};
-use tidemill_operators::api::{Inference, Output};
+use tidemill_operators::api::{BoundOperator, Inference, Output};
 use tidemill_operators::bind::{Choice, bind_workflow};
 use tidemill_operators::model::ModelSpec;
 use tidemill_operators::record::{record_schema, source_id};
@@ -34,15 +35,16 @@ impl Clock for Still {
     fn wait_until(&self, _time: Duration) {}
 }
 
-/// Serves sessions with an emulated device of the kind `card`, whose runs take 5 ms and 1 ms for each row.
-fn device(cache: &Path) -> Serving {
+/// Serves sessions with an emulated device of the kind `card`, whose runs take 5 ms and 1 ms for each row, and counts them.
+pub(crate) fn device(cache: &Path, sessions: &Arc<AtomicUsize>) -> Serving {
     let greeting =
         || Greeting { run: 0, plan_version: 0, purpose: Purpose::Device { client: "device".to_owned() } };
-    let cache = cache.to_owned();
+    let (cache, sessions) = (cache.to_owned(), Arc::clone(sessions));
     let listener = Listener::bind(&Address::tcp("127.0.0.1:0"), &Security::none()).unwrap();
     let serving = listener.serve(move |incoming| {
         let carrier = Carrier::of_stream(incoming.accept(&greeting()).unwrap().into_bytes());
         let cache = cache.clone();
+        sessions.fetch_add(1, Ordering::AcqRel);
         std::thread::spawn(move || {
             let others = ModelTimes { run_ms: 5.0, row_ms: 1.0, memory: 0 };
             let profile = Profile { kind: "card".to_owned(), others, ..Profile::default() };
@@ -57,16 +59,20 @@ fn device(cache: &Path) -> Serving {
     serving.unwrap()
 }
 
-/// The model of the workflow in a folder.
-fn spec(folder: &Path) -> ModelSpec {
+/// The operator of the workflow in a folder.
+pub(crate) fn operator(folder: &Path) -> BoundOperator {
     let workflow = Workflow::load(folder.join("workflow.yaml")).unwrap();
     let mut registry = Registry::builtin();
     registry.register_operator(MlKind::default());
-    let bound = bind_workflow(&workflow, &registry, |_| Choice::default()).unwrap();
-    bound.operators["norm"].model.clone().unwrap()
+    let mut bound = bind_workflow(&workflow, &registry, |_| Choice::default()).unwrap();
+    bound.operators.remove("norm").unwrap()
 }
 
-fn batch(spec: &ModelSpec, rows: usize) -> RecordBatch {
+fn spec(folder: &Path) -> ModelSpec {
+    operator(folder).model.unwrap()
+}
+
+pub(crate) fn batch(spec: &ModelSpec, rows: usize) -> RecordBatch {
     let ids: Vec<u8> = (0..rows).flat_map(|row| source_id(0, row as u64)).collect();
     let item = Arc::new(Field::new("item", DataType::Float32, false));
     let values = Float32Array::from_iter_values((0..rows * 4).map(|value| value as f32));
@@ -86,7 +92,7 @@ fn batch(spec: &ModelSpec, rows: usize) -> RecordBatch {
 #[test]
 fn the_times_of_a_model_on_a_device_are_those_that_it_reports() {
     let (folder, cache) = (folder(), tempfile::tempdir().unwrap());
-    let serving = device(cache.path());
+    let serving = device(cache.path(), &Arc::default());
     let address = serving.address().to_string();
     let facts = look(&address).unwrap();
     assert_eq!((facts.kind.as_str(), facts.backends[0].0.as_str()), ("card", "rten"));
@@ -116,7 +122,7 @@ fn a_call_fails_with_its_device_and_is_computed_nowhere_else() {
     assert!(look(&address).is_err() && Direct::open(&spec, &address).is_err());
     let server = look("oip:http://127.0.0.1:1").unwrap_err().to_string();
     assert!(server.contains("'oip:http://127.0.0.1:1' names no device"), "{server}");
-    let serving = device(cache.path());
+    let serving = device(cache.path(), &Arc::default());
     let wrong = ModelSpec { backend: "ort".to_owned(), ..spec };
     let error = Direct::open(&wrong, &serving.address().to_string()).err().unwrap().to_string();
     assert!(error.contains("needs the back end ort, the device has rten"), "{error}");

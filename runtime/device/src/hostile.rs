@@ -1,17 +1,20 @@
-//! Peers that break the protocol of shared memory, on both sides.
+//! Peers that break the protocol, or stand still, on both sides.
 use crate::call::{Head, Hello, MEMORY, Op, REPLY, VERSION};
 use crate::carrier::{Carrier, Messages, Outgoing, share};
-use crate::device::{Limits, Snapshot};
-use crate::emulated::{Emulated, Profile};
+use crate::device::{Limits, Snapshot, TensorId};
+use crate::emulated::{Clock, Emulated, Profile, artifact_of};
 use crate::memory::{LEAST, Lent};
 use crate::proxy::{Everybody, serve};
-use crate::session::{CallError, Session};
+use crate::session::{CallError, Pending, Session};
 use crate::store::Store;
 use crate::value::{Element, write_head};
 use std::io::{IoSlice, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tidemill_shm::descriptor::Descriptor;
 
 fn send(socket: &mut UnixStream, head: Head, payload: &[u8]) {
@@ -126,4 +129,124 @@ fn a_client_loses_a_proxy_that_names_a_wrong_place() {
         Err(CallError::Lost { reason, .. }) => assert!(reason.contains("in a region of"), "{reason}"),
         other => panic!("{other:?}"),
     }
+}
+
+/// A device that greets and then does nothing: what a process is that was stopped, or a network that drops everything. It hears how many
+/// bytes a client has sent, until it is to read no more.
+fn silent(reads: bool) -> (Session, UnixStream, JoinHandle<()>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut device = ours.try_clone().unwrap();
+    let greeted = std::thread::spawn(move || {
+        let carrier = Carrier::of_socket(theirs).unwrap().without_memory();
+        Session::open(carrier, "tests", "waits").unwrap()
+    });
+    let mut messages = Messages::new(Carrier::of_socket(ours.try_clone().unwrap()).unwrap().arriving, false);
+    messages.next().unwrap().unwrap();
+    let facts = serde_json::to_vec(&Snapshot { window: 1 << 30, ..Snapshot::default() }).unwrap();
+    send(&mut device, Head { kind: REPLY, sequence: 1, ..Head::default() }, &facts);
+    let session = greeted.join().unwrap();
+    let reader =
+        std::thread::spawn(move || while reads && messages.next().is_ok_and(|read| read.is_some()) {});
+    (session, ours, reader)
+}
+
+/// A clock whose waits end with a word.
+struct Word(Mutex<Receiver<()>>);
+
+impl Clock for Word {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wait_until(&self, _: Duration) {
+        let _ = self.0.lock().unwrap().recv();
+    }
+}
+
+/// Posts a run that ends with a word.
+fn slow() -> (Session, Pending, Sender<()>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (word, comes) = channel();
+    std::thread::spawn(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&folder.path().join("models"), 1 << 20).unwrap();
+        let emulated = Emulated::new(Profile::default()).with_clock(Arc::new(Word(Mutex::new(comes))));
+        let carrier = Carrier::of_socket(theirs).unwrap();
+        let place = folder.path().join("session");
+        serve(carrier, &emulated, &mut Everybody::default(), &mut store, &place).unwrap();
+    });
+    let session = Session::open(Carrier::of_socket(ours).unwrap(), "tests", "slow").unwrap();
+    let model = session.load(&artifact_of("m", b"m", 1, 1), |_| Ok(Box::new(&b"m"[..]))).unwrap();
+    let mut lane = session.lane();
+    let input = lane.upload(Element::Uint8, &[1], &[7]).unwrap();
+    let outputs = lane.run(model, &[input], &[0]).unwrap();
+    let pending = lane.read(outputs[0]).unwrap();
+    drop(lane);
+    (session, pending, word)
+}
+
+#[test]
+fn a_device_that_stands_still_is_lost_and_one_that_computes_as_long_is_not() {
+    let (computes, computed, word) = slow();
+    let computed = std::thread::spawn(move || computed.wait());
+    let (session, ours, reader) = silent(true);
+    let mut lane = session.lane();
+    let read = lane.read(TensorId(1)).unwrap();
+    lane.send().unwrap();
+    let held = lane.read(TensorId(1)).unwrap();
+    match read.wait() {
+        Err(CallError::Lost { may_have_run: true, reason, .. }) => {
+            assert!(reason.contains("no sign of life"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(held.wait(), Err(CallError::Lost { may_have_run: false, .. })));
+    drop(lane);
+    assert!(session.is_stalled() && !session.is_dismissed() && session.lost().is_some());
+    // The device notices the end.
+    reader.join().unwrap();
+    drop(ours);
+    assert!(!computed.is_finished() && computes.lost().is_none());
+    word.send(()).unwrap();
+    assert_eq!(computed.join().unwrap().unwrap().value().unwrap().shape(), [1]);
+    assert!(!computes.is_stalled());
+}
+
+#[test]
+fn a_device_that_reads_no_more_is_lost() {
+    let (session, ours, reader) = silent(false);
+    // More than a socket holds.
+    let bytes = vec![0; 64 << 20];
+    match session.lane().upload(Element::Uint8, &[bytes.len()], &bytes) {
+        Err(CallError::Lost { may_have_run: false, reason, .. }) => {
+            assert!(reason.contains("no sign of life"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(session.is_stalled());
+    reader.join().unwrap();
+    drop(ours);
+}
+
+#[test]
+fn a_long_payload_is_refused_before_it_is_read() {
+    // Nothing but the head comes: whoever waited for the rest would wait without an end.
+    for (op, expected) in [(Op::Free, "uploads no tensor"), (Op::Store, "uploads no tensor")] {
+        let (mut socket, _, served) = proxy();
+        let head = Head { kind: op as u8, payload: 1 << 30, sequence: 2, ..Head::default() };
+        socket.send(&mut [IoSlice::new(&head.to_bytes())]).unwrap();
+        let reason = served.join().unwrap().unwrap_err().to_string();
+        assert!(reason.contains(expected), "{reason}");
+    }
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let served = std::thread::spawn(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), 1 << 20).unwrap();
+        let emulated = Emulated::new(Profile::default());
+        let carrier = Carrier::of_socket(theirs).unwrap();
+        serve(carrier, &emulated, &mut Everybody::default(), &mut store, folder.path())
+    });
+    let head = Head { kind: Op::Hello as u8, payload: 1 << 20, ..Head::default() };
+    ours.send(&mut [IoSlice::new(&head.to_bytes())]).unwrap();
+    assert!(served.join().unwrap().unwrap_err().to_string().contains("a greeting of 1048576 bytes"));
 }

@@ -307,6 +307,59 @@ fn a_process_that_is_killed_ends_its_session_alone() {
     served.end();
 }
 
+fn stop(process: u32) {
+    let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+}
+
+/// The call that waits ends without the end of the process; then the daemon ends that, too.
+#[test]
+fn a_process_that_is_stopped_loses_its_session() {
+    // The run takes an hour.
+    let served = Served::start("stopped", |_| {}, &profile(3_600_000.0));
+    let session = served.open("me").unwrap();
+    let model = load(&session, "m");
+    let mut lane = session.lane();
+    let input = lane.upload(Element::Float32, &[1], &[0; 4]).unwrap();
+    let outputs = lane.run(model, &[input], &[0]).unwrap();
+    let pending = lane.read(outputs[0]).unwrap();
+    drop(lane);
+    let process = served.until("the run", |listing| listing.runs == 1).sessions[0].process;
+    stop(process);
+    match pending.wait() {
+        Err(CallError::Lost { may_have_run: true, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(session.lost().is_some());
+    until("the end of its process", || (!lives(process)).then_some(()));
+    served.until("the end of its session", |listing| listing.sessions.is_empty());
+    // Others are served.
+    let again = served.open("me").unwrap();
+    load(&again, "m");
+    again.flush().unwrap();
+    drop((session, again));
+    served.end();
+}
+
+#[test]
+fn a_daemon_that_is_stopped_loses_the_sessions_that_need_it() {
+    let cache = tempfile::tempdir().unwrap();
+    let device = format!("stopped-daemon-{}", std::process::id());
+    let line = (&device, cache.path(), profile(0.0));
+    let (mut daemon, address) = start("daemon", "daemon_process", &line, "serves");
+    let session = dial::open(&address.parse().unwrap(), &Security::none(), "me", "test").unwrap();
+    let model = load(&session, "m");
+    session.flush().unwrap();
+    let process = ask(&device, &Question::List).unwrap().unwrap().sessions[0].process;
+    stop(daemon.id());
+    // It needs a turn. The process of the session lives and gives signs of life, but none gives the turn.
+    let lost = run(&session, model, 10).unwrap_err();
+    assert!(matches!(lost, CallError::Lost { .. }), "{lost:?}");
+    until("the end of its process", || (!lives(process)).then_some(()));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
 #[test]
 fn a_daemon_that_is_killed_leaves_no_process() {
     let cache = tempfile::tempdir().unwrap();
@@ -374,7 +427,9 @@ fn tenants_have_their_memory_and_neighbours_notice_nothing() {
     }
     .wait()
     .unwrap();
-    served.ask(&Question::Limits { tenant: "a".to_owned(), share: Some(0.1), memory: Some(100), new: false }).unwrap();
+    served
+        .ask(&Question::Limits { tenant: "a".to_owned(), share: Some(0.1), memory: Some(100), new: false })
+        .unwrap();
     assert!(run(&first, model, 10).is_err());
     first.lane().free(&[held]).unwrap();
     let listing = served.until("free memory", |listing| listing.sessions[0].memory < 6_000);

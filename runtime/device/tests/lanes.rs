@@ -138,6 +138,56 @@ fn a_session_keeps_to_its_memory() {
 }
 
 #[test]
+fn a_tensor_that_is_larger_than_window_and_memory_fails_alone() {
+    let limits = Limits { memory: Some(1 << 20), window: 64 << 10, ..Limits::default() };
+    let served = Served::start(emulated(Profile::default()), limits);
+    let bytes = 80 << 20;
+    let mut lane = served.session().lane();
+    // It fits into no region of shared memory, and is dropped as it comes.
+    let large = lane.upload(Element::Uint8, &[bytes], &vec![1; bytes]).unwrap();
+    let (flush, read) = (lane.flush().unwrap(), lane.read(large).unwrap());
+    drop(lane);
+    match flush.wait() {
+        Err(CallError::Failed(failure)) => match failure.error {
+            DeviceError::OutOfMemory { wanted, limit, .. } => {
+                assert!(wanted >= bytes as u64 && limit == 1 << 20, "{failure}");
+            }
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(read.wait(), Err(CallError::Failed(failure)) if failure.op == Op::Read));
+    // After a failure nothing is asked for it.
+    let mut lane = served.session().lane();
+    lane.free(&[TensorId(1 << 40)]).unwrap();
+    lane.read(TensorId(1 << 40)).map(drop).unwrap();
+    let small = lane.upload(Element::Uint8, &[1000], &[7; 1000]).unwrap();
+    let read = lane.read(small).unwrap();
+    drop(lane);
+    assert_eq!(read.wait().unwrap().value().unwrap().bytes()[..], [7; 1000]);
+    served.end().unwrap();
+}
+
+#[test]
+fn zeros_that_no_machine_holds_fail_one_call() {
+    let served = Served::start(emulated(Profile::default()), Limits::default());
+    let mut lane = served.session().lane();
+    lane.create(Element::Float32, &[1 << 40]).unwrap();
+    let flush = lane.flush().unwrap();
+    let small = lane.create(Element::Float32, &[4]).unwrap();
+    let read = lane.read(small).unwrap();
+    drop(lane);
+    match flush.wait() {
+        Err(CallError::Failed(failure)) => {
+            assert!(failure.op == Op::Create && failure.to_string().contains("memory"), "{failure}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(read.wait().unwrap().value().unwrap().bytes()[..], [0; 16]);
+    served.end().unwrap();
+}
+
+#[test]
 fn a_full_window_waits_and_drops_nothing() {
     let served =
         Served::start(emulated(Profile::default()), Limits { window: 64 << 10, ..Limits::default() });
@@ -312,6 +362,28 @@ fn a_lost_device_ends_each_call_with_whether_it_may_have_run() {
     assert!(matches!(session.flush(), Err(CallError::Lost { may_have_run: false, .. })));
     drop(open);
     device.join().unwrap().ok();
+}
+
+#[test]
+fn a_run_that_takes_too_long_loses_its_session() {
+    let (open, gate) = std::sync::mpsc::channel();
+    let limits = Limits { longest_run: Duration::from_millis(10), ..Limits::default() };
+    let served = Served::start(Gated(Arc::new(Mutex::new(gate))), limits);
+    let model = served.load(&artifact("m"));
+    let mut lane = served.session().lane();
+    let input = lane.upload(Element::Uint8, &[1], &[7]).unwrap();
+    let output = lane.run(model, &[input], &[0]).unwrap()[0];
+    let read = lane.read(output).unwrap();
+    drop(lane);
+    match read.wait() {
+        Err(CallError::Lost { may_have_run: true, reason, .. }) => {
+            assert!(reason.contains("at most 0.01 s are allowed"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(served.session().is_stalled());
+    drop(open);
+    served.end().unwrap();
 }
 
 #[test]

@@ -99,6 +99,9 @@ counted! {
         /// Sessions that were lost; their batches were computed again.
         device_lost: AtomicU64, sum, COUNT "tidemill_device_sessions_lost" () Devices
             "Sessions with a device that were lost, and whose batch was then computed by another one or by the process of the stage";
+        /// Of them, those whose device gave no sign of life or computed for too long.
+        device_stalled: AtomicU64, sum, COUNT "tidemill_device_sessions_stalled" () Devices
+            "Of the sessions that were lost, those whose device gave no sign of life or computed for too long";
     }
     here {
         /// Newest event time of a source's records in microseconds, plus 1; 0: none is known in this process.
@@ -127,6 +130,7 @@ impl StageMetrics {
         dilation: f64,
     ) {
         count(&self.device_lost, times.lost);
+        count(&self.device_stalled, times.stalled);
         // Without a round trip this process has computed it.
         if times.round_trips == 0 {
             return;

@@ -31,6 +31,8 @@ pub struct DeviceReport {
     pub received_bytes_per_record: f64,
     /// Sessions that were lost; their batches were computed again.
     pub sessions_lost: u64,
+    /// Of them, those whose device gave no sign of life or computed for too long.
+    pub sessions_stalled: u64,
 }
 
 impl DeviceReport {
@@ -58,6 +60,7 @@ impl DeviceReport {
             received_bytes,
             received_bytes_per_record: per(received_bytes, network.count),
             sessions_lost,
+            sessions_stalled: get(&metrics.device_stalled),
         })
     }
 }
@@ -73,7 +76,15 @@ mod tests {
 
     fn times(network: u64, queue: u64, compute: u64) -> DeviceTimes {
         let [network, queue, compute] = [network, queue, compute].map(Duration::from_millis);
-        DeviceTimes { network, queue, compute, round_trips: 1, sent: 400, received: 40, lost: 0 }
+        DeviceTimes {
+            network,
+            queue,
+            compute,
+            round_trips: 1,
+            sent: 400,
+            received: 40,
+            ..DeviceTimes::default()
+        }
     }
 
     #[test]
@@ -98,9 +109,15 @@ mod tests {
     #[test]
     fn a_batch_that_this_process_computed_instead_is_no_batch_of_the_device() {
         let metrics = StageMetrics::default();
-        metrics.computed_on_device(9 * MS, 4, &DeviceTimes { lost: 1, ..DeviceTimes::default() }, 1.0);
+        metrics.computed_on_device(
+            9 * MS,
+            4,
+            &DeviceTimes { lost: 1, stalled: 1, ..DeviceTimes::default() },
+            1.0,
+        );
         let report = DeviceReport::of(&metrics).unwrap();
-        assert_eq!((report.batches, report.compute.count, report.sessions_lost), (0, 0, 1));
+        assert_eq!((report.batches, report.compute.count), (0, 0));
+        assert_eq!((report.sessions_lost, report.sessions_stalled), (1, 1));
         assert_eq!((report.round_trips_per_batch, report.sent_bytes_per_record), (0.0, 0.0));
     }
 

@@ -29,6 +29,13 @@ fn more(ledger: &mut Ledger, session: u64, held: u64, wanted: u64) -> (bool, u64
     }
 }
 
+/// Messages to processes other than questions for figures.
+fn told(ledger: &mut Ledger) -> Vec<(u64, ToChild)> {
+    let mut told = ledger.outgoing();
+    told.retain(|(_, message)| *message != ToChild::Report);
+    told
+}
+
 #[test]
 fn the_sessions_of_a_tenant_share_its_memory() {
     let tenant = |memory| Tenant { share: 0.5, memory: Some(memory) };
@@ -111,13 +118,39 @@ fn who_does_not_greet_or_holds_its_turn_is_ended() {
     ledger.tick(seconds(60));
     assert!(ledger.ending().is_empty(), "nobody waits");
     ledger.hear(waits, FromChild::Want, seconds(60));
-    let told = ledger.outgoing();
-    assert_eq!(told, [(holds, ToChild::Standing), (holds, ToChild::Recall)]);
-    assert_eq!(ledger.wakes_at(seconds(60)), Some(seconds(65)));
+    assert_eq!(told(&mut ledger), [(holds, ToChild::Standing), (holds, ToChild::Recall)]);
+    assert_eq!(ledger.wakes_at(seconds(60)), Some(seconds(62)), "it asks for figures before");
+    ledger.tick(seconds(64));
+    assert!(ledger.ending().is_empty());
+    assert_eq!(ledger.wakes_at(seconds(64)), Some(seconds(65)));
     ledger.tick(seconds(65));
     assert!(matches!(&ledger.ending()[..], [(session, _)] if *session == holds));
     ledger.gone(holds, seconds(66));
-    assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::Turn | ToChild::Standing)] if *to == waits));
+    assert!(matches!(&told(&mut ledger)[..], [(to, ToChild::Turn | ToChild::Standing)] if *to == waits));
+}
+
+#[test]
+fn a_process_that_stands_still_is_ended_and_one_that_computes_is_not() {
+    let mut ledger = ledger(None, &[], false);
+    let (stands, computes) = (admit(&mut ledger, "x").0, admit(&mut ledger, "y").0);
+    let (mut now, mut asked) = (Duration::ZERO, 0);
+    let reason = loop {
+        ledger.tick(now);
+        let questions = ledger.outgoing();
+        if let [(session, reason)] = &ledger.ending()[..] {
+            assert_eq!(*session, stands);
+            break reason.clone();
+        }
+        assert_eq!(questions, [(stands, ToChild::Report), (computes, ToChild::Report)]);
+        asked += 1;
+        ledger.hear(computes, FromChild::Figures(Figures::default()), now);
+        // The daemon itself stands still for a minute, and asks again first.
+        now = ledger.wakes_at(now).unwrap() + Duration::from_secs(if asked == 1 { 60 } else { 0 });
+    };
+    assert_eq!((asked, reason.as_str()), (UNANSWERED, "its process does not answer"));
+    ledger.gone(stands, now);
+    ledger.tick(now + ASKS);
+    assert_eq!(ledger.outgoing(), [(computes, ToChild::Report)]);
 }
 
 #[test]
