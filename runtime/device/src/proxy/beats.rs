@@ -124,7 +124,8 @@ mod tests {
         };
         let (ends, until) = channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| beats.run(&until, Duration::from_millis(1)));
+            let beats = &beats;
+            scope.spawn(move || beats.run(&until, Duration::from_millis(1)));
             // Until the first look it has seen nothing move.
             while kinds.try_recv().is_err() {
                 moved.fetch_add(1, Ordering::Relaxed);
