@@ -304,10 +304,12 @@ impl Proxy<'_> {
             let (message, at) = match event {
                 Event::Call(Arrived { message, at }) => (message, at),
                 Event::Large(bytes) => {
-                    self.refused = self.room(bytes).err();
-                    let is_read = self.refused.is_none() && self.first_failure.is_none();
-                    // It may have ended.
-                    let _ = self.answer.send(if is_read { Fate::Read } else { Fate::Dropped });
+                    // After a failure it would be skipped.
+                    let has_failed = self.first_failure.is_some();
+                    self.refused = if has_failed { None } else { self.room(bytes).err() };
+                    let is_dropped = has_failed || self.refused.is_some();
+                    // The reader may have ended.
+                    let _ = self.answer.send(if is_dropped { Fate::Dropped } else { Fate::Read });
                     continue;
                 }
                 Event::End => return self.say_goodbye(),
@@ -324,6 +326,7 @@ impl Proxy<'_> {
             if let Some(lent) = &mut self.lent {
                 lent.returned(head.numbers[3]).map_err(invalid)?;
             }
+            self.computation.begin(self.limits.longest_run);
             let result = self.call(op, message);
             self.computation.end();
             // Copied, or not needed.
@@ -432,6 +435,8 @@ impl Proxy<'_> {
             }
             Op::Run => {
                 let run = read_run(ModelId(first), second, third, &payload)?;
+                // Others may compute for long before it.
+                self.computation.end();
                 self.admission.turn();
                 if self.ending.reason().is_some() {
                     return Ok(Payload::Goodbye);

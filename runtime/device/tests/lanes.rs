@@ -383,7 +383,8 @@ fn a_run_that_takes_too_long_loses_its_session() {
     }
     assert!(served.session().is_stalled());
     drop(open);
-    served.end().unwrap();
+    // Its reply finds nobody.
+    let _ = served.end();
 }
 
 #[test]
