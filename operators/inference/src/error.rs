@@ -200,6 +200,14 @@ pub enum ModelError {
     },
 }
 
+/// Returns whether a back end says that it found no memory. Each has words of its own.
+fn lacks_memory(reason: &str) -> bool {
+    let reason = reason.to_lowercase();
+    ["out of memory", "memory left", "failed to allocate", "bad_alloc"]
+        .iter()
+        .any(|words| reason.contains(words))
+}
+
 fn list(allowed: &[Located<BackendId>]) -> String {
     let names: Vec<String> = allowed.iter().map(ToString::to_string).collect();
     names.join(", ")
@@ -284,6 +292,12 @@ impl ModelError {
             }
             // Nothing is wrong with the model: the reason says what is.
             ModelError::Trial { cause: BackendError::Lost { .. }, .. } => None,
+            ModelError::Trial { cause: BackendError::Run { reason, .. }, .. } if lacks_memory(reason) => {
+                Some(
+                    "memory is what lacks, so another backend may fail in the same way: write a smaller `max_batch` under `batching`, \
+                 choose a smaller variant, or free memory; for a device, raise it with `tidemill device limits NAME --memory SIZE`",
+                )
+            }
             ModelError::Trial { .. } => Some(
                 "the backend cannot compute this model: name another one under `backends`, or export the \
                  model again; if the message is about shapes, compare the manifest with `tidemill models \
@@ -330,6 +344,29 @@ impl ModelError {
                 diagnostic.with_help(fix).into()
             }
             _ => diagnostic.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn help(reason: &str) -> String {
+        let cause = BackendError::Run { backend: "ort", model: "m".to_owned(), reason: reason.to_owned() };
+        ModelError::Trial { rows: 64, cause }.fix().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn another_backend_is_advised_only_where_it_may_help() {
+        assert!(help("Unsupported operator NonZero").contains("another one under `backends`"));
+        for reason in [
+            "Failed to allocate memory for requested buffer of size 137438953472",
+            "CUDA error 2: out of memory",
+            "this machine has no 137438953472 bytes of memory left for a tensor",
+        ] {
+            let help = help(reason);
+            assert!(help.contains("max_batch") && !help.contains("`backends`"), "{help}");
         }
     }
 }

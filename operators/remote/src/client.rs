@@ -133,7 +133,8 @@ impl Backend for DeviceBackend {
                 let model = self.session.load(&artifact, open);
                 let model = model.and_then(|model| self.session.flush().map(|()| model));
                 let model = model.map_err(|error| match error {
-                    CallError::Failed(failure) if !is_full(&failure.error) => {
+                    // Others, such as a cache that is full, are no fault of the back end.
+                    CallError::Failed(failure) if matches!(failure.error, DeviceError::Load { .. }) => {
                         refused(failure.error.to_string())
                     }
                     other => self.failed(&path, other),

@@ -503,40 +503,4 @@ impl Inference for Remote {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target(device: &str, address: Option<&str>) -> Result<Target, OperatorError> {
-        let model = ModelSpec {
-            operator: "find".into(),
-            kind: "ml".into(),
-            manifest: "vehicles.yaml".into(),
-            variant: "vehicles".into(),
-            backend: "auto".into(),
-            libraries: ".".into(),
-            input: Default::default(),
-            output: Default::default(),
-            layout: serde_json::Value::Null,
-        };
-        let spec = ExecutorSpec {
-            device: device.into(),
-            workflow: "seen".into(),
-            stage: "find".into(),
-            max_batch: 1,
-            address: address.map(str::to_owned),
-            sends_rows: false,
-            model: Some(model),
-        };
-        Device::of(&spec).map(|device| device.target)
-    }
-
-    #[test]
-    fn the_address_of_a_device_decides_how_it_is_reached() {
-        assert!(matches!(target("oip:http://hub:8000", None), Ok(Target::Server(_))));
-        assert!(matches!(target("device:gpu", Some("oip:grpc://hub:8001")), Ok(Target::Server(_))));
-        assert!(matches!(target("device:gpu", Some("hub:7400")), Ok(Target::Device(Place::At(_)))));
-        assert!(matches!(target("proxy:rten", None), Ok(Target::Device(Place::Own { .. }))));
-        let wrong = target("oip:hub:8000", None).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(wrong.contains("names no server of the Open Inference Protocol"), "{wrong}");
-    }
-}
+mod tests;

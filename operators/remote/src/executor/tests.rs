@@ -1,0 +1,133 @@
+//! How a device is named, and how it is found again.
+use super::*;
+use std::path::Path;
+use tidemill_device::carrier::Carrier;
+use tidemill_device::proxy::{Everybody, serve};
+use tidemill_device::store::Store;
+use tidemill_link::remote::{Address, Greeting, Listener, Purpose, Security, Serving};
+use tidemill_operators::bind::{Choice, bind_workflow};
+use tidemill_operators::registry::Registry;
+use tidemill_spec::workflow::Workflow;
+
+fn target(device: &str, address: Option<&str>) -> Result<Target, OperatorError> {
+    let model = ModelSpec {
+        operator: "find".into(),
+        kind: "ml".into(),
+        manifest: "vehicles.yaml".into(),
+        variant: "vehicles".into(),
+        backend: "auto".into(),
+        libraries: ".".into(),
+        input: Default::default(),
+        output: Default::default(),
+        layout: serde_json::Value::Null,
+    };
+    let spec = ExecutorSpec {
+        device: device.into(),
+        workflow: "seen".into(),
+        stage: "find".into(),
+        max_batch: 1,
+        address: address.map(str::to_owned),
+        sends_rows: false,
+        model: Some(model),
+    };
+    Device::of(&spec).map(|device| device.target)
+}
+
+#[test]
+fn the_address_of_a_device_decides_how_it_is_reached() {
+    assert!(matches!(target("oip:http://hub:8000", None), Ok(Target::Server(_))));
+    assert!(matches!(target("device:gpu", Some("oip:grpc://hub:8001")), Ok(Target::Server(_))));
+    assert!(matches!(target("device:gpu", Some("hub:7400")), Ok(Target::Device(Place::At(_)))));
+    assert!(matches!(target("proxy:rten", None), Ok(Target::Device(Place::Own { .. }))));
+    let wrong = target("oip:hub:8000", None).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(wrong.contains("names no server of the Open Inference Protocol"), "{wrong}");
+}
+
+const WORKFLOW: &str = r#"
+version: 1
+name: norms
+sources: [{id: rows, kind: jsonl, options: {path: rows.jsonl, columns: {x: "tensor<float32>[4]"}}}]
+operators: [{id: norm, kind: ml, input: rows, variants: [identity.yaml]}]
+sinks: [{id: norms, kind: jsonl, input: norm, options: {path: norms.jsonl}}]
+"#;
+
+/// The model of a workflow in this folder, on a device at a socket in it.
+fn spec(folder: &Path) -> ExecutorSpec {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inference/testdata");
+    for name in ["identity.yaml", "identity.onnx"] {
+        std::fs::copy(testdata.join(name), folder.join(name)).unwrap();
+    }
+    std::fs::write(folder.join("rows.jsonl"), "").unwrap();
+    std::fs::write(folder.join("workflow.yaml"), WORKFLOW).unwrap();
+    let workflow = Workflow::load(folder.join("workflow.yaml")).unwrap();
+    let mut registry = Registry::builtin();
+    registry.register_operator(MlKind::default());
+    let mut bound = bind_workflow(&workflow, &registry, |_| Choice::default()).unwrap();
+    ExecutorSpec {
+        device: format!("device:unix://{}", folder.join("device.sock").display()),
+        stage: "norm".to_owned(),
+        model: bound.operators.remove("norm").unwrap().model,
+        ..ExecutorSpec::default()
+    }
+}
+
+/// Serves sessions at the socket.
+fn device(folder: &Path) -> Serving {
+    let greeting =
+        || Greeting { run: 0, plan_version: 0, purpose: Purpose::Device { client: "device".to_owned() } };
+    let folder = folder.to_owned();
+    let address = Address::unix(folder.join("device.sock").display().to_string());
+    let listener = Listener::bind(&address, &Security::none()).unwrap();
+    let serving = listener.serve(move |incoming| {
+        let carrier = Carrier::of_stream(incoming.accept(&greeting()).unwrap().into_bytes());
+        let folder = folder.clone();
+        std::thread::spawn(move || {
+            let backends = crate::backends::Backends::open(&["rten".to_owned()], Path::new(".")).unwrap();
+            let mut store = Store::open(&folder.join("models"), 1 << 30).unwrap();
+            // It ends with its client.
+            let _ = serve(carrier, &backends, &mut Everybody::default(), &mut store, &folder.join("session"));
+        });
+    });
+    serving.unwrap()
+}
+
+#[test]
+fn a_device_that_is_away_is_looked_for_beside_the_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut elsewhere = Elsewhere::of(&spec(folder.path()), true).unwrap();
+    let begun = now();
+    let passed = Arc::new(Mutex::new(Duration::ZERO));
+    let clock = Arc::clone(&passed);
+    Arc::get_mut(&mut elsewhere).unwrap().now = Box::new(move || begun + *clock.lock().unwrap());
+    let copy = elsewhere.copy().unwrap();
+    assert!(matches!(copy.inner, Inner::Here(_)), "the run has begun");
+    let _serving = device(folder.path());
+    // It is there again, and it is not time to look.
+    *passed.lock().unwrap() = AGAIN - Duration::from_millis(1);
+    elsewhere.look_again();
+    assert!(!elsewhere.looks.load(Ordering::Acquire) && !elsewhere.is_there());
+    assert!(matches!(elsewhere.copy().unwrap().inner, Inner::Here(_)), "another copy does not wait for it");
+    *passed.lock().unwrap() = AGAIN;
+    elsewhere.look_again();
+    while !elsewhere.is_there() {
+        assert!(elsewhere.looks.load(Ordering::Acquire) || elsewhere.is_there(), "it was not found");
+        std::thread::yield_now();
+    }
+    assert!(matches!(elsewhere.copy().unwrap().inner, Inner::There(..)));
+}
+
+#[test]
+fn a_run_that_begins_needs_its_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = spec(folder.path());
+    let refused = Elsewhere::of(&spec, false).unwrap().copy().err().unwrap();
+    assert!(refused.lost && refused.message.contains("nothing answers"), "{refused}");
+    // Once it was there, it may go.
+    let serving = device(folder.path());
+    let elsewhere = Elsewhere::of(&spec, false).unwrap();
+    let copy = elsewhere.copy().unwrap();
+    assert!(matches!(copy.inner, Inner::There(..)));
+    drop(serving);
+    let (_, inner) = elsewhere.current(Some(copy.number)).unwrap();
+    assert!(matches!(inner, Inner::Here(_)));
+}
