@@ -509,7 +509,7 @@ fn program(
                     &operator.make,
                 );
                 let PreparedModel { backend, instance } = match prepared {
-                    // Its run may have begun, and goes on without the device: the start of the executor decides.
+                    // Its run may have begun, and then continues without the device: the start of the executor decides.
                     Err(error) if error.lost && matches!(scope, Scope::Worker(..)) => {
                         PreparedModel::default()
                     }

@@ -294,8 +294,9 @@ impl ModelError {
             ModelError::Trial { cause: BackendError::Lost { .. }, .. } => None,
             ModelError::Trial { cause: BackendError::Run { reason, .. }, .. } if lacks_memory(reason) => {
                 Some(
-                    "memory is what lacks, so another backend may fail in the same way: write a smaller `max_batch` under `batching`, \
-                 choose a smaller variant, or free memory; for a device, raise it with `tidemill device limits NAME --memory SIZE`",
+                    "there is too little memory for the model, and another backend may fail in the same way: write a smaller `max_batch` \
+                 under `batching`, choose a smaller variant, or free memory; `tidemill device limits TENANT --memory SIZE` changes that \
+                 of a device",
                 )
             }
             ModelError::Trial { .. } => Some(

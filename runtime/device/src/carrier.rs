@@ -322,7 +322,7 @@ pub(crate) struct Messages {
     moved: Moved,
 }
 
-/// Counts the bytes that came, and those that went: whoever waits sees by it that the other side lives.
+/// Counts the bytes that came and went. While it grows, the other side lives.
 pub(crate) type Moved = Arc<AtomicU64>;
 
 /// What becomes of a payload, by the head of its message.

@@ -230,7 +230,7 @@ fn a_device_that_reads_no_more_is_lost() {
 
 #[test]
 fn a_long_payload_is_refused_before_it_is_read() {
-    // Nothing but the head comes: whoever waited for the rest would wait without an end.
+    // Nothing but the head comes: a wait for the rest would have no end.
     for (op, expected) in [(Op::Free, "uploads no tensor"), (Op::Store, "uploads no tensor")] {
         let (mut socket, _, served) = proxy();
         let head = Head { kind: op as u8, payload: 1 << 30, sequence: 2, ..Head::default() };

@@ -26,7 +26,7 @@ impl Key {
     }
 }
 
-/// Those that no executor has taken yet. The program that was prepared keeps them: without it their sessions end.
+/// Models that no executor has taken yet. The program that was prepared keeps them: without it their sessions end.
 #[derive(Default)]
 pub(super) struct Prepared(Mutex<Vec<(Key, Weak<Elsewhere>)>>);
 

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Time for a run of a client that is gone. After it the process ends, and the kernel frees what the session held.
 const GRACE: Duration = Duration::from_secs(1);
-/// Waits of [`ASKS`] for a word of the daemon, which asks for figures as often: one that stands still gives no turns, and the client
-/// would wait without an end.
+/// Waits of [`ASKS`] without a message of the daemon, after which the process ends: the daemon stands still and gives no turns, and the
+/// client would wait without an end.
 const MISSED: u32 = 3;
 
 pub(super) struct Shared {
@@ -97,7 +97,7 @@ impl Shared {
         state
     }
 
-    /// Waits for a word of the daemon. One that stands still ends this process.
+    /// Waits for a message of the daemon. A daemon that stands still ends this process.
     pub(super) fn wait_for_daemon<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let (heard, until) = (state.heard, now() + ASKS);
         state = self.wait(state, Some(until));

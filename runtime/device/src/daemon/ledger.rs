@@ -13,7 +13,7 @@ const MOST_NAME: usize = 200;
 /// Time in which a client greets.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 
-/// Questions for figures that a process may leave without a word, before it counts as one that stands still.
+/// Questions for figures without an answer, after which the process of a session counts as one that stands still.
 const UNANSWERED: u32 = 3;
 
 /// What a device gives.

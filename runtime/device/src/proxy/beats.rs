@@ -62,7 +62,7 @@ impl Beats<'_> {
         let mut moved = self.moved.load(Ordering::Relaxed);
         while matches!(until.recv_timeout(each), Err(RecvTimeoutError::Timeout)) {
             let before = std::mem::replace(&mut moved, self.moved.load(Ordering::Relaxed));
-            // Nobody waits for a device that has nothing to do.
+            // A device without calls is silent.
             if before == moved && self.queued.load(Ordering::Acquire) == 0 {
                 continue;
             }

@@ -45,7 +45,7 @@ impl Intake<'_> {
                 if Op::of(head.kind) != Some(Op::Upload) {
                     return Err(invalid(format!("a call of {bytes} bytes that uploads no tensor")));
                 }
-                // One who has ended wants no payload.
+                // Without the other thread there is no use for the payload.
                 let _ = to.send(Event::Large(u64::from(head.payload)));
                 Ok(answers.recv().unwrap_or(Fate::Dropped))
             };
