@@ -263,6 +263,8 @@ struct Elsewhere {
     now: Box<dyn Fn() -> Instant + Send + Sync>,
     /// A thread looks for the device.
     looks: AtomicBool,
+    /// The model that it has loaded by the session of this number, for the first copy that returns.
+    ready: Mutex<Option<(u64, Inner)>>,
     /// The run has begun before: without the device, this process computes from the first batch on.
     again: bool,
 }
@@ -281,8 +283,8 @@ enum Inner {
 impl Elsewhere {
     fn of(spec: &ExecutorSpec, again: bool) -> Result<Arc<Self>, OperatorError> {
         let (device, place) = (Arc::new(Device::of(spec)?), Mutex::new(Current::Unknown));
-        let looks = AtomicBool::new(false);
-        Ok(Arc::new(Self { device, place, now: Box::new(now), looks, again }))
+        let (looks, ready) = (AtomicBool::new(false), Mutex::new(None));
+        Ok(Arc::new(Self { device, place, now: Box::new(now), looks, ready, again }))
     }
 
     /// Another copy of the model.
@@ -303,7 +305,11 @@ impl Elsewhere {
                 let connected = Arc::clone(connected);
                 let number = *number;
                 drop(place);
-                return Ok((number, connected.inner()?));
+                let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
+                return match ready {
+                    Some((of, inner)) if of == number => Ok((number, inner)),
+                    _ => Ok((number, connected.inner()?)),
+                };
             }
             Current::Here(number, _) => {
                 let number = *number;
@@ -389,11 +395,12 @@ impl Elsewhere {
     }
 
     fn look(&self) {
-        let Ok((connected, Ok(_))) = self.loaded() else { return };
+        let Ok((connected, Ok(inner))) = self.loaded() else { return };
         let mut place = self.place();
         if let Current::Here(number, _) = *place {
             let Device { name, spec, .. } = &*self.device;
             tracing::warn!(device = name, model = spec.variant, "the device computes again");
+            *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some((number + 1, inner));
             *place = Current::There(number + 1, connected);
         }
     }
