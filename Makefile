@@ -37,8 +37,8 @@ test: setup ## format, clippy and all tests
 test-long: setup ## the tests that take long, and more rounds; writes docs/benchmarks/test-long.md
 	@scripts/test-long.sh
 
-test-backends: ## set up, build and test the back ends that are programs of their own (libtorch: 1 GB, minutes)
-	@scripts/test-backends.sh
+test-backends: ## set up, build and test the back ends that are programs of their own (libtorch, TVM: 2 GB, minutes); BACKENDS=speed measures
+	@scripts/test-backends.sh $(BACKENDS)
 
 bench: setup ## measure; writes docs/benchmarks; BENCH="vqa-loop --rounds 2" for a part
 	@scripts/bench.sh $(BENCH)

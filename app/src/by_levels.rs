@@ -201,6 +201,7 @@ fn models(
             obstacle: None,
             // Without an infrastructure there is no device.
             tensors: None,
+            rows: None,
         })
         .collect()
     };

@@ -5,12 +5,14 @@
 //! | speed of each worker, from the profile | `speeds` |
 //! | missing times on this machine | `calibration` |
 //! | models compute before the run starts | `warm_up` |
+//! | models that compute on devices of the plan | `on_devices` |
 //! | bandwidth, delay and price between places | `wires` |
 //! | dilation factor of the run | `dilation` |
 //! | predictions compared with measurements | `comparison` |
 mod calibration;
 pub mod comparison;
 pub mod dilation;
+pub mod on_devices;
 pub mod speeds;
 pub(crate) mod warm_up;
 pub mod wires;
@@ -25,9 +27,9 @@ use crate::preparation::Prepared;
 use dilation::{Dilation, Need};
 use speeds::{Basis, StageSpeed};
 use std::path::{Path, PathBuf};
-use tidemill_engine::{Emulation, Program, WorkerSpeed};
+use tidemill_engine::{Emulation, OnDevice, Program, WorkerSpeed};
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
+use tidemill_spec::plan::{Plan, PlanDevice, PlanWorker, SOURCE_DEVICE};
 use tidemill_spec::profile::{Profile, ProfileFile};
 use tidemill_spec::workflow::Workflow;
 use wires::EmulatedWire;
@@ -53,6 +55,8 @@ pub struct Emulated {
     pub dilation: Dilation,
     /// Workers of the plan, without source devices.
     pub workers: Vec<Worker>,
+    /// Devices of the plan that compute models.
+    pub devices: Vec<EmulatedDevice>,
     /// In the order of the wires of the emulation.
     pub ways: Vec<EmulatedWire>,
     /// Speed of each stage with a model.
@@ -80,6 +84,21 @@ pub struct Worker {
     pub share: Option<f64>,
 }
 
+/// A device of the plan that computes models.
+#[derive(Debug)]
+pub struct EmulatedDevice {
+    /// Id in the plan.
+    pub id: String,
+    /// Kind in the infrastructure.
+    pub kind: String,
+    /// `tier/location` of its machine.
+    pub place: String,
+    /// Price in $/h while it is used.
+    pub dollars_per_hour: f64,
+    /// Part of its time that the run may use.
+    pub share: f64,
+}
+
 impl Emulated {
     /// Reads the files beside the plan, warms the models up, measures missing times, and prints the emulated settings.
     ///
@@ -94,11 +113,20 @@ impl Emulated {
         let profile = profile(&options.profiles, &prepared.workflow, listener)?;
         let host = Machine::look();
         let mut speeds = speeds::of(prepared, &profile, options.profiles.is_empty(), &host)?;
+        on_devices::check_memory(&prepared.program, &speeds, &profile)?;
+        let mut ways = wires::of(&prepared.program, infrastructure.as_ref())?;
+        let positions =
+            wires::add_tensors(&mut ways, &prepared.program, infrastructure.as_ref(), &mut speeds)?;
         let warm_ups =
             calibration::complete(&mut speeds, &mut prepared.program, options.by_processes, listener)?;
         let program = &prepared.program;
         speeds.iter_mut().for_each(StageSpeed::settle);
-        let ways = wires::of(program, infrastructure.as_ref())?;
+        let devices = devices(&program.plan, infrastructure.as_ref(), &speeds)?;
+        let ids: Vec<String> = devices.iter().map(|device| device.id.clone()).collect();
+        let on_devices = speeds.iter().filter_map(|speed| {
+            let (there, back) = positions.get(&speed.stage).copied()?;
+            Some((speed.stage.clone(), OnDevice { there, back, ..speed.on_device(&ids)? }))
+        });
         let workers = workers(program, infrastructure.as_ref(), &speeds)?;
         let dilation = dilation::choose(options.dilation, &Need::of(program, &speeds), host.cores);
         let paced = |worker: &Worker| {
@@ -111,13 +139,25 @@ impl Emulated {
         };
         let emulation = Emulation {
             workers: workers.iter().filter_map(paced).collect(),
-            ratios: speeds.iter().map(|speed| (speed.stage.clone(), speed.ratios.clone())).collect(),
+            ratios: speeds
+                .iter()
+                .filter(|speed| speed.device.is_none())
+                .map(|speed| (speed.stage.clone(), speed.ratios.clone()))
+                .collect(),
             assumed: speeds.iter().filter_map(StageSpeed::assumed).collect(),
             wires: ways.iter().map(|way| way.spec.clone()).collect(),
             edges: wires::edges(&ways),
+            on_devices: on_devices.collect(),
+            devices: ids,
         };
         let scored_on = scored_on(&profile, &prepared.workflow);
-        let emulated = Self { emulation, dilation, workers, ways, speeds, scored_on, warm_ups };
+        for speed in speeds.iter().filter(|speed| speed.device.as_ref().is_some_and(|on| on.is_assumed)) {
+            listener.note(&format!(
+                "the profile has no `model_part` of {} where its stage runs: the stage is taken to keep a fifth of the time",
+                speed.operator
+            ));
+        }
+        let emulated = Self { emulation, dilation, workers, devices, ways, speeds, scored_on, warm_ups };
         listener.note(&emulated.announcement(host.cores));
         Ok(emulated)
     }
@@ -130,7 +170,10 @@ impl Emulated {
                 Some(format!("{} ({}): {}", worker.id, worker.worker_type, worker.basis.as_ref()?))
             })
             .collect();
-        format!("emulated {}; {}", self.dilation.told(cores), types.join(", "))
+        let devices = self.devices.iter();
+        let devices = devices.map(|device| format!("{} ({}): by the profile", device.id, device.kind));
+        let all: Vec<String> = types.into_iter().chain(devices).collect();
+        format!("emulated {}; {}", self.dilation.told(cores), all.join(", "))
     }
 }
 
@@ -176,6 +219,27 @@ fn workers(
         })
     };
     workers.map(make).collect()
+}
+
+/// The devices that compute models of stages.
+fn devices(
+    plan: &Plan,
+    infrastructure: Option<&Infrastructure>,
+    speeds: &[StageSpeed],
+) -> Result<Vec<EmulatedDevice>, Failure> {
+    let is_used =
+        |device: &&PlanDevice| speeds.iter().any(|speed| speed.device_id() == Some(device.id.as_str()));
+    let make = |device: &PlanDevice| {
+        let (_, place) = on_devices::place_of(plan, infrastructure, device)?;
+        Ok(EmulatedDevice {
+            id: device.id.clone(),
+            kind: device.kind.clone(),
+            place,
+            dollars_per_hour: device.price.map_or(0.0, |price| price.0),
+            share: device.share.map_or(1.0, |share| share.0 / 100.0),
+        })
+    };
+    plan.devices.iter().filter(is_used).map(make).collect()
 }
 
 /// Number of samples of a profile's accuracy, if it was made of this workflow: the first ones of its sources, which a run

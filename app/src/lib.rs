@@ -6,7 +6,7 @@
 //! | what does the engine run? | [`preparation`], [`sent`], [`run_options`], [`open_files`], [`letters`], [`state`], [`tally`], [`epoch_file`], [`recording`], [`output_file`] |
 //! | how do its workers run in processes of their own, and read streams? | [`processes`], [`streams`] |
 //! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`measured`], [`delivery`], [`publication`] |
-//! | what is there to plan, and what is a plan expected to do? | [`planning`], [`planned`], [`service_level`], [`highs`], [`expectation`], [`waits`], [`relaxation`], [`weak_figures`] |
+//! | what is there to plan, and what is a plan expected to do? | [`planning`], [`planned`], [`service_level`], [`highs`], [`expectation`], [`waits`], [`relaxation`], [`weak_figures`], `on_devices` |
 //! | over which links may its models be remote? | [`requirements`] |
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
 //! | what does a run do now, and what does a monitoring system see? | [`run_figures`], [`metrics`], [`otlp`] |
@@ -50,6 +50,7 @@ pub mod caller;
 pub mod choice;
 pub mod default_plan;
 pub mod delivery;
+pub mod device_choice;
 pub mod emulation;
 pub mod engine_failure;
 pub mod epoch_file;
@@ -68,6 +69,7 @@ pub mod measured;
 pub mod metrics;
 mod models_of_state;
 pub mod net_process;
+mod on_devices;
 pub mod open_files;
 pub mod otlp;
 pub mod output_file;

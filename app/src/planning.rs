@@ -4,6 +4,7 @@ use crate::failure::{Failure, Kind};
 use crate::highs;
 use crate::listener::Listener;
 use crate::machine;
+use crate::on_devices;
 use crate::preparation::{Scope, check, check_plan, kinds, load};
 use crate::sent::Sent;
 use std::collections::BTreeSet;
@@ -133,13 +134,16 @@ impl Case {
         listener.warnings(&misspelt_types(&infrastructure, &profile));
         let candidates = (reading.candidates)(&workflow)?;
         let models = candidates.into_iter().map(|(operator, list)| {
+            let of = workflow.operators.iter().find(|of| of.id == *operator);
             let models = list.into_iter().map(|candidate| Model {
                 id: candidate.manifest.id.value.clone(),
                 backends: candidate.manifest.backends.iter().map(ToString::to_string).collect(),
-                tensors: candidate.manifest.tensor_bytes(),
+                tensors: on_devices::tensors(&workflow, &candidate),
+                rows: of.and_then(|of| on_devices::rows(of, &candidate.manifest)),
                 obstacle: candidate.obstacle,
             });
-            (operator, models.collect())
+            let models = models.collect();
+            (operator, models)
         });
         let models = models.collect();
         let mut options = asked.problem.clone();

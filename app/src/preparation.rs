@@ -2,7 +2,8 @@
 use crate::by_levels::choose_by_levels;
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
-use crate::failure::{Failure, Kind};
+use crate::device_choice::{ChosenDevice, Devices};
+use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::models_of_state::keep_models;
 use crate::sent::{self, Sent};
@@ -12,8 +13,11 @@ use crate::state::place::StatePlace;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
-use tidemill_engine::{CPU, ExecutorSpec, OnPanic, PreparedModel, Program, UnknownDevice, factory_of};
+use tidemill_engine::{
+    CPU, EMULATED, ExecutorSpec, OnPanic, PreparedModel, Program, UnknownDevice, factory_of,
+};
 use tidemill_inference::MlKind;
+use tidemill_inference::backend::{self, Registration};
 use tidemill_inference::error::ModelError;
 use tidemill_operators::api::{BoundSource, OperatorError};
 use tidemill_operators::bind::{self, BoundWorkflow, Choice, Part, Unopened};
@@ -25,7 +29,7 @@ use tidemill_spec::plan::{Plan, PlanFile, Stage};
 use tidemill_spec::policies::resolve;
 use tidemill_spec::value::Step::{Index, Key};
 use tidemill_spec::variables::{self, Lookup};
-use tidemill_spec::workflow::{self, Sink, Source, Workflow};
+use tidemill_spec::workflow::{self, DeviceChoice, Sink, Source, Workflow};
 
 /// All kinds of operators, sources and sinks.
 pub fn registry() -> Registry {
@@ -63,6 +67,8 @@ pub struct Prepared {
     pub models: Vec<ChosenModel>,
     /// Whether a plan was given.
     pub is_planned: bool,
+    /// Models whose device an option chose.
+    pub chosen_devices: Vec<ChosenDevice>,
 }
 
 /// The model of a stage.
@@ -230,28 +236,39 @@ pub fn check(
     scope: Scope<'_>,
     tell: impl FnMut(Skipped),
 ) -> Result<(BoundWorkflow, Vec<Unopened>), Diagnostics> {
-    let bind = |workflow: &Workflow, is_here: fn(Part<'_>) -> bool| {
-        bind::bind(workflow, &registry(), |_| Choice::default(), is_here)
+    let bind = |workflow: &Workflow, is_here: fn(&Workflow, Part<'_>) -> bool| {
+        bind::bind(workflow, &registry(), |_| Choice::default(), |part| is_here(workflow, part))
     };
     let checked = match scope {
         Scope::Elsewhere(sent) => {
             sent.check(workflow)?;
-            bind(workflow, |_| false)
+            bind(workflow, |_, _| false)
         }
         Scope::Manifests | Scope::Worker(..) => {
             if let Ok(candidates) = choice::candidates(workflow) {
                 stand_ins::check(workflow, &candidates)?;
             }
-            bind(workflow, |_| false)
+            bind(workflow, |_, _| false)
         }
         Scope::Files | Scope::Here | Scope::Test => {
             let candidates = choice::candidates(workflow)?;
             stand_ins::check(workflow, &candidates)?;
-            bind(&choice::without_obstacles(workflow, &candidates, |_, _| false, tell), |_| true)
+            bind(&choice::without_obstacles(workflow, &candidates, |_, _| false, tell), opens_here)
         }
     }?;
     served_by::check_workflow(workflow, &checked.0)?;
     Ok(checked)
+}
+
+/// Whether a part can be opened in this process: a model whose back end is only on its device cannot.
+fn opens_here(workflow: &Workflow, part: Part<'_>) -> bool {
+    let Part::Operator(operator) = part else { return true };
+    let on_device = operator.device.as_ref().is_some_and(|device| device.0 != DeviceChoice::CPU);
+    let is_absent = |known: Registration| {
+        operator.named_backend() == Some(known.name)
+            && known.is_here.is_some_and(|is_here| !is_here(&workflow.directory.0))
+    };
+    !(on_device && backend::registered().any(is_absent))
 }
 
 /// Returns descriptions, with the source's id, of inputs that cannot be checked before the run.
@@ -264,8 +281,21 @@ pub fn streams(sources: &BTreeMap<String, BoundSource>) -> impl Iterator<Item = 
 /// # Errors
 /// As [`prepare`].
 pub fn prepare_here(file: &Path, plan: PlanFrom<'_>, listener: &dyn Listener) -> anyhow::Result<Prepared> {
+    prepare_on(file, plan, Devices::default(), listener)
+}
+
+/// As [`prepare_here`], with other devices than those of the plan.
+///
+/// # Errors
+/// As [`prepare`]; devices of operators that are not there, or that cannot be emulated.
+pub fn prepare_on(
+    file: &Path,
+    plan: PlanFrom<'_>,
+    devices: Devices<'_>,
+    listener: &dyn Listener,
+) -> anyhow::Result<Prepared> {
     let workflow = load(file, &variables::environment, Scope::Here, listener)?;
-    prepare(workflow, plan, Scope::Here, listener)
+    prepared(workflow, plan, devices, Scope::Here, listener)
 }
 
 /// Makes a program of a workflow and a plan: binds both, opens what the scope says, and has the factories of their devices load the
@@ -280,9 +310,22 @@ pub fn prepare(
     scope: Scope<'_>,
     listener: &dyn Listener,
 ) -> anyhow::Result<Prepared> {
+    prepared(workflow, plan, Devices::default(), scope, listener)
+}
+
+fn prepared(
+    workflow: Workflow,
+    plan: PlanFrom<'_>,
+    devices: Devices<'_>,
+    scope: Scope<'_>,
+    listener: &dyn Listener,
+) -> anyhow::Result<Prepared> {
     let candidates = scope.candidates(&workflow)?;
     let is_planned = matches!(plan, PlanFrom::File(_) | PlanFrom::Given(_));
-    let (plan, reasons) = match plan {
+    if !is_planned && matches!(scope, Scope::Here) {
+        devices.need_no_plan(&workflow)?;
+    }
+    let (mut plan, reasons) = match plan {
         PlanFrom::File(file) => (load_plan(file, &workflow, &candidates)?, BTreeMap::new()),
         PlanFrom::Given(plan) => (plan.clone(), BTreeMap::new()),
         PlanFrom::Settings(settings) => chosen(&workflow, &candidates, settings, None, scope, listener)?,
@@ -292,6 +335,7 @@ pub fn prepare(
             chosen(&workflow, &candidates, settings, place.as_ref(), scope, listener)?
         }
     };
+    let chosen_devices = devices.place(&mut plan, &workflow, is_planned)?;
     let tell = |skipped: Skipped| {
         if !is_planned && matches!(scope, Scope::Here | Scope::Test) {
             listener.skipped(&skipped);
@@ -299,7 +343,7 @@ pub fn prepare(
     };
     let (program, models) = bound(&workflow, &candidates, plan, &reasons, scope, tell)?;
     served_by::check_program(&workflow, &program)?;
-    Ok(Prepared { workflow, program, models, is_planned })
+    Ok(Prepared { workflow, program, models, is_planned, chosen_devices })
 }
 
 /// Checks that a plan gives what its workflow would give in one stage an operator; loads no models.
@@ -319,27 +363,12 @@ fn chosen(
     scope: Scope<'_>,
     listener: &dyn Listener,
 ) -> Result<(Plan, BTreeMap<String, Chosen>), Failure> {
-    if matches!(scope, Scope::Here) {
-        needs_a_plan(workflow)?;
-    }
     let mut chosen = choice::choose(workflow, candidates, settings)?;
     let is_kept = place.is_some_and(|place| keep_models(place, candidates, settings, &mut chosen));
     if !is_kept && matches!(scope, Scope::Here) {
         choose_by_levels(workflow, candidates, settings, &mut chosen, listener);
     }
     Ok((default_plan(workflow, &chosen), chosen))
-}
-
-/// Refuses devices that only a plan has: computing here instead would not be what the workflow says.
-fn needs_a_plan(workflow: &Workflow) -> Result<(), Failure> {
-    let named = workflow.operators.iter().filter_map(|operator| Some((operator, operator.device.as_ref()?)));
-    let needing = named.filter_map(|(operator, device)| Some((operator, device, device.kind()?))).next();
-    let Some((operator, device, kind)) = needing else { return Ok(()) };
-    let text =
-        format!("`{}` needs a device of the kind `{kind}`, and a run without a plan has none", operator.id);
-    let help = "plan it (`tidemill plan WORKFLOW --infra FILE --out plan.yaml`) and add `--plan plan.yaml`, or write \
-                `device: cpu`";
-    Err(Failure::new(Kind::Configuration, text).at(device.span.clone()).with_help(help))
 }
 
 /// Binds a workflow and a plan, with the models of the stages that run here.
@@ -527,8 +556,11 @@ fn program(
                     backend: backend.clone(),
                     backend_why,
                 });
-                // A server of models is none that a plan could ask for.
-                if is_chosen && tidemill_inference::backend::registered().any(|known| known.name == backend) {
+                // A server of models is none that a plan could ask for. An emulated device has another than this machine.
+                let is_here = factory.scheme() != EMULATED;
+                let is_known =
+                    || tidemill_inference::backend::registered().any(|known| known.name == backend);
+                if is_chosen && is_here && is_known() {
                     stage.backend = Some(backend);
                 }
                 let mut operator = bind(stage)?;

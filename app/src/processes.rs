@@ -269,11 +269,15 @@ fn belong_to(task: &WorkerTask) -> Result<Option<std::fs::File>, Failure> {
     Ok(Some(file))
 }
 
-/// Runs a worker's process: reads its task from `input`, joins and serves until it may leave.
+/// Runs a worker's process: reads its task from `input`, joins and serves until it may leave. `certified` takes the certificate
+/// of a worker of a cluster, before anything is opened.
 ///
 /// # Errors
 /// Its task, files or models are wrong; the coordinator is gone.
-pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
+pub fn serve(
+    mut input: impl BufRead + Send + 'static,
+    certified: impl FnOnce(Security),
+) -> anyhow::Result<()> {
     tidemill_session::install()?;
     let mut line = String::new();
     (&mut input).take(MOST_BYTES).read_line(&mut line)?;
@@ -286,6 +290,9 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
     let mut options = HostOptions::local(&task.worker, run, task.coordinator);
     options.plan_version = task.plan_version;
     let credentials = task.cluster.as_ref().map(|cluster| join_as(cluster, &mut options)).transpose()?;
+    if credentials.is_some() {
+        certified(options.security.clone());
+    }
     let judge = if task.cluster.is_some() { Judge::Elsewhere } else { Judge::OfThisMachine };
     let lookup = |name: &str| match &task.cluster {
         Some(cluster) => cluster.variables.get(name).cloned(),

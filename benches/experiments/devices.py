@@ -13,7 +13,7 @@ this machine, the device the second one. For each workflow, with the most accura
 3. `tidemill device serve` at the hub, and `tidemill run` at the edge at a rate that both keep. What the plan expects of each model on
    the device stands beside what the report of the run measured: means of all records, the first ones over a new connection too.
    Bytes, and network and computation together, must be within 10 %.
-4. The same with `sends: rows`, and without a device: the same rows.
+4. The same in the other form (`sends: rows` for tensors, and the other way around), and without a device: the same rows.
 5. The same while a proxy process is killed every two seconds, and while the link is cut for 15 seconds: the same rows.
 
 Prints tables, and writes JSON to FILE. Exit code 1 if a figure is off or rows differ. Needs root, `ip`, `tc`, /dev/net/tun, two
@@ -270,6 +270,12 @@ def with_stages(plan, **changes):
     return {**plan, "stages": stages}
 
 
+def in_other_form(plan):
+    """The plan with rows for tensors, and tensors for rows."""
+    other = lambda stage: {**stage, "sends": "tensors" if stage.get("sends") == "rows" else "rows"}
+    return {**plan, "stages": [other(stage) if stage.get("device") else stage for stage in plan["stages"]]}
+
+
 def off(predicted, measured):
     return (predicted / measured - 1) * 100
 
@@ -297,9 +303,11 @@ def compared(row):
     """Lines of the table: name, predicted, measured, and whether it must be right."""
     expected = row["predicted"]
     network, compute = row["network"]["mean"], row["compute"]["mean"]
+    there, back = expected["sent_bytes_per_record"], expected["received_bytes_per_record"]
     return [
-        ("sent a record, bytes", expected["sent_bytes_per_record"], row["sent"], True),
-        ("received a record, bytes", expected["received_bytes_per_record"], row["received"], True),
+        ("sent a record, bytes", there, row["sent"], False),
+        ("received a record, bytes", back, row["received"], False),
+        ("there and back, bytes", there + back, row["sent"] + row["received"], True),
         ("network, ms", expected["network_ms"], network, False),
         ("compute, ms", expected["compute_ms"], compute, False),
         ("network and compute, ms", expected["network_ms"] + expected["compute_ms"], network + compute, True),
@@ -352,8 +360,8 @@ def experiment(case, options, network, folder):
     network.shape(case.round_trip / 1e3, case.bandwidth * 1e6)
     this = Experiment(case, options, network, folder)
     plan, told = this.plan(this.profile())
-    runs = {"tensors": this.measure("tensors", plan), "rows": this.measure("rows", with_stages(plan, sends="rows")),
-            "cpu": this.measure("cpu", with_stages(plan, device="cpu"))}
+    runs = {"planned": this.measure("planned", plan), "other": this.measure("other", in_other_form(plan)),
+            "cpu": this.measure("cpu", with_stages(plan, device="cpu", sends="tensors"))}
     if not options.skip_faults:
         runs["killed"] = this.measure("killed", plan, this.killing)
         runs["cut"] = this.measure("cut", plan, this.cutting)
@@ -362,7 +370,9 @@ def experiment(case, options, network, folder):
     wrong = found["problems"].append
     print(f"\n{case.name}: {case.rate:g}/s, {case.bandwidth:g} Mbit/s, {case.round_trip:g} ms there and back, "
           f"{told['cost']['total']:.4f} $/h, load {min(this.loads):.1f} to {max(this.loads):.1f}")
-    found["stages"] = stages_of(runs["tensors"])
+    found["sends"] = {stage["id"]: stage.get("sends", "tensors") for stage in plan["stages"] if stage.get("device")}
+    print(f"  sends: {found['sends']}")
+    found["stages"] = stages_of(runs["planned"])
     if not found["stages"]:
         wrong("no device computed anything")
     print(f"  {'':34} {'predicted':>12} {'measured':>12} {'error':>9}")
@@ -377,18 +387,18 @@ def experiment(case, options, network, folder):
             print(f"  {row['stage'] + ': ' + name:34} {expected:12.1f} {measured:12.1f} {error:+7.1f} % {'OFF' if is_off else ''}")
         bound = row["predicted"]["queue_at_most_ms"]
         print(f"  {row['stage'] + ': queue at most, ms':34} {bound or 0:12.1f} {row['queue']['mean']:12.1f} (p95 {row['queue']['p95']:.1f})")
-    found["latency"] = {name: sinks_of(plan, runs[name]) for name in ("tensors", "rows", "cpu")}
+    found["latency"] = {name: sinks_of(plan, runs[name]) for name in ("planned", "other", "cpu")}
     for name, latency in found["latency"].items():
         if latency:
             said = lambda figures: ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
-            expected = f"predicted {said(latency['predicted'])}; " if name == "tensors" else ""
+            expected = f"predicted {said(latency['predicted'])}; " if name == "planned" else ""
             print(f"  latency of {latency['sink']}, {name}, ms: {expected}measured {said(latency['measured'])}")
-    found["rows"] = stages_of(runs["rows"])
-    for row in found["rows"]:
-        print(f"  {row['stage']} with rows: {row['sent']:.0f} bytes there, {row['received']:.0f} back, "
+    found["other"] = stages_of(runs["other"])
+    for row in found["other"]:
+        print(f"  {row['stage']} in the other form: {row['sent']:.0f} bytes there, {row['received']:.0f} back, "
               f"network {row['network']['mean']:.1f} ms, compute {row['compute']['mean']:.1f} ms")
     found["same"] = {}
-    for name, base in (("tensors", "cpu"), ("rows", "cpu"), ("killed", "tensors"), ("cut", "tensors")):
+    for name, base in (("planned", "cpu"), ("other", "cpu"), ("killed", "planned"), ("cut", "planned")):
         if name in runs:
             same = likeness(runs[name]["written"], runs[base]["written"])
             found["same"][name] = {"as": base, "how": same, "disturbed": runs[name]["disturbed"],

@@ -9,6 +9,7 @@ mod over_links;
 mod page;
 mod predictions;
 mod relay;
+pub(crate) mod sharing;
 mod steps;
 mod traces;
 mod uploads;
@@ -57,6 +58,8 @@ enum Part {
     Traces,
     /// Virtual time beside real time.
     Predictions,
+    /// Tenants, and a drained device.
+    Sharing,
 }
 
 impl Part {
@@ -72,6 +75,7 @@ impl Part {
             Part::Batching => batching::run(rounds),
             Part::Traces => traces::run(rounds),
             Part::Predictions => predictions::run(rounds),
+            Part::Sharing => sharing::run(rounds),
         }
     }
 }

@@ -14,6 +14,17 @@ pub(crate) struct Machine {
     version: &'static str,
 }
 
+impl Machine {
+    /// The facts as rows of a table in Markdown.
+    pub(crate) fn table(&self) -> String {
+        let Self { cpu, cores, memory_gib, kernel, load_average, profile, version, governor: _ } = self;
+        format!(
+            "| processor | {cpu}, {cores} cores |\n| memory | {memory_gib} GiB |\n| system | Linux {kernel} |\n\
+             | load | {load_average} (1, 5, 15 minutes) at the end |\n| Tidemill | {version}, {profile} build |\n"
+        )
+    }
+}
+
 /// Processor time of all processors since the start of the machine, in the system's ticks: used, and total. None:
 /// unknown on this system.
 pub(crate) fn processor_time() -> Option<(f64, f64)> {

@@ -1,6 +1,7 @@
 //! Benchmarks: one question per file, each with a baseline in the same run. Results are JSON files of one schema
 //! (`result.rs`) that include the machine's facts.
 mod association;
+mod backends;
 mod camera_soak;
 mod checkpointing;
 mod cluster_scale;
@@ -39,8 +40,8 @@ use std::path::{Path, PathBuf};
 #[derive(Parser)]
 struct Arguments {
     /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, association, vqa-loop, vehicle-loop, planning-time,
-    /// setups, simulation-time, load-moves, replanning, checkpointing, service, devices, cluster-scale, cluster-truth, cluster-soak, camera-soak, or all but replanning, which takes long,
-    /// cluster-*, which want root, and camera-soak, which wants a server of pictures.
+    /// setups, simulation-time, load-moves, replanning, checkpointing, service, devices, backends, cluster-scale, cluster-truth, cluster-soak, camera-soak, or all but replanning, which takes long,
+    /// cluster-*, which want root, camera-soak, which wants a server of pictures, and backends, which scripts/test-backends.sh sets up.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -72,6 +73,8 @@ struct Arguments {
     #[command(flatten)]
     devices: devices::Options,
     #[command(flatten)]
+    backends: backends::Options,
+    #[command(flatten)]
     operator_overhead: operator_overhead::Options,
     #[command(flatten)]
     cluster_scale: cluster_scale::Options,
@@ -99,12 +102,18 @@ impl Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
+    if let Some(served) = backends::serve_proxy() {
+        return served;
+    }
     let arguments = Arguments::parse();
     if arguments.question == "vqa-rival" {
         return vqa_loop::run_rival(&arguments.rival);
     }
     if let ("vehicle-rival", Some(task)) = (arguments.question.as_str(), &arguments.vehicle_task) {
         return vehicle_loop::run_rival(task);
+    }
+    if arguments.question == devices::sharing::PROCESS {
+        return devices::sharing::serve_process();
     }
     match (arguments.question.as_str(), &arguments.far_end) {
         ("remote-links-far-end", Some(task)) => return remote_links::serve_far_end(task),
@@ -138,6 +147,9 @@ fn main() -> anyhow::Result<()> {
             None if arguments.question == "devices" => return Ok(()),
             answer => results.extend(answer),
         }
+    }
+    if arguments.question == "backends" {
+        results.push(backends::run(&arguments.backends, &arguments.out)?);
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);

@@ -55,7 +55,7 @@ impl<'a> Account<'a> {
         let overruns = &self.comparison.overruns;
         let proposed = overruns.proposed_dilation?;
         Some(format!(
-            "this machine did not keep up: {} of {} calls took longer than the emulated workers allow; the dilation \
+            "this machine did not keep up: {} of {} calls took longer than the emulated workers and devices allow; the dilation \
              {} is too small, use `--dilation {proposed}`",
             grouped(overruns.calls),
             grouped(overruns.of),
@@ -104,7 +104,7 @@ impl<'a> Account<'a> {
         let overruns = &self.comparison.overruns;
         if overruns.calls > 0 {
             let (calls, of) = (grouped(overruns.calls), grouped(overruns.of));
-            writeln!(out, "{calls} of {of} calls took longer here than their worker allows")?;
+            writeln!(out, "{calls} of {of} calls took longer here than their worker or device allows")?;
         }
         Ok(())
     }
@@ -157,6 +157,19 @@ impl<'a> Account<'a> {
         let speeds = self.emulated.speeds.iter().map(|speed| {
             json!({"stage": speed.stage, "operator": speed.operator, "speed": basis(&speed.basis), "ratios": speed.ratios})
         });
+        let devices = self.emulated.devices.iter().map(|device| {
+            let meter =
+                meters.and_then(|meters| meters.devices.iter().find(|meter| meter.device == device.id));
+            json!({
+                "device": device.id,
+                "kind": device.kind,
+                "place": device.place,
+                "share": device.share,
+                "dollars_per_hour": device.dollars_per_hour,
+                "busy_seconds": meter.map(|meter| meter.busy_seconds),
+                "stages": meter.map(|meter| &meter.stages),
+            })
+        });
         let dilation = &self.emulated.dilation;
         json!({
             "dilation": dilation.factor,
@@ -170,6 +183,7 @@ impl<'a> Account<'a> {
                 value
             }).collect::<Vec<_>>(),
             "workers": workers.collect::<Vec<_>>(),
+            "devices": devices.collect::<Vec<_>>(),
             "links": wires.collect::<Vec<_>>(),
             "speeds": speeds.collect::<Vec<_>>(),
         })
@@ -237,6 +251,14 @@ fn link(way: &EmulatedWire, wire: &WireReport) -> Value {
     let mut told = json!(wire);
     told["dollars_per_byte"] = json!(way.dollars_per_byte);
     told["predicted_bytes_per_second"] = json!(way.predicted());
+    told["tensors"] = way
+        .tensors
+        .iter()
+        .map(|tensors| {
+            let direction = if tensors.is_there { "to" } else { "from" };
+            json!({"stage": tensors.stage, "direction": direction, "bytes_per_record": tensors.bytes_per_record})
+        })
+        .collect();
     // The edges of the report are sorted by name, not in the order of the plan.
     for (told, edge) in told["edges"].as_array_mut().into_iter().flatten().zip(&wire.edges) {
         let mut planned = way.edges.iter();
@@ -340,7 +362,7 @@ mod tests {
         // In the order of a plan; the report has them sorted, with one that is not planned.
         let edges =
             vec![planned("z", "join", 0, 10), planned("a", "join", 1, 20), planned("a", "join", 0, 30)];
-        let way = EmulatedWire { spec: spec.clone(), dollars_per_byte: 0.0, edges };
+        let way = EmulatedWire { spec: spec.clone(), dollars_per_byte: 0.0, edges, tensors: Vec::new() };
         let measured = |from: &str, input| WireEdgeReport {
             from: from.to_owned(),
             to: "join".to_owned(),
@@ -350,7 +372,14 @@ mod tests {
             data_bytes: 1,
         };
         let edges = vec![measured("a", 0), measured("a", 1), measured("b", 0), measured("z", 0)];
-        let wire = WireReport { wire: spec, data_bytes: 3, progress_bytes: 0, busy_seconds: 0.0, edges };
+        let wire = WireReport {
+            wire: spec,
+            data_bytes: 3,
+            progress_bytes: 0,
+            tensor_bytes: 0,
+            busy_seconds: 0.0,
+            edges,
+        };
         let told = link(&way, &wire);
         let bytes = told["edges"].as_array().unwrap().iter().map(|edge| &edge["predicted_bytes_per_record"]);
         assert_eq!(bytes.collect::<Vec<_>>(), [&json!(30), &json!(20), &Value::Null, &json!(10)]);

@@ -36,15 +36,15 @@ pub(crate) use requirements::RequirementsArguments;
 mod groups;
 
 pub(crate) use device::{
-    AUTO as AUTO_BACKEND, DeviceChoice, DeviceLimitsArguments, DeviceProcessArguments, DeviceProxyArguments,
-    DeviceVerb, DrainDeviceArguments, EMULATED as EMULATED_BACKEND, ListDevicesArguments,
-    ServeDeviceArguments, WatchDevicesArguments,
+    AUTO as AUTO_BACKEND, DeviceCertificateArguments, DeviceChoice, DeviceLimitsArguments,
+    DeviceProcessArguments, DeviceProxyArguments, DeviceVerb, DrainDeviceArguments,
+    EMULATED as EMULATED_BACKEND, ListDevicesArguments, ServeDeviceArguments, WatchDevicesArguments,
 };
 pub(crate) use groups::{command, described_command};
 
 mod models;
 
-pub(crate) use models::{ModelsVerb, TryArguments};
+pub(crate) use models::{CompileArguments, ModelsVerb, TryArguments};
 
 mod run;
 
@@ -130,10 +130,10 @@ pub(crate) enum Verb {
     Profile(ProfileArguments),
     /// Measure one operator for `profile`, which starts this.
     #[command(hide = true)]
-    ProfileWorker,
+    ProfileWorker(DeviceCertificateArguments),
     /// Run one worker of a plan for `run --processes`, which starts this.
     #[command(hide = true)]
-    WorkerProcess,
+    WorkerProcess(DeviceCertificateArguments),
     /// Be the transport service of this machine for `net serve`, which starts this.
     #[command(hide = true)]
     NetProcess,
@@ -471,11 +471,17 @@ fn state_place() -> impl TypedValueParser<Value = StatePlace> {
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
-    is_value(text)?;
-    let span: TimeSpan = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
-    if span.0 == 0 {
+    let time = parse_wait(text)?;
+    if time.is_zero() {
         return Err("the time is 0; write a time such as `10s`".to_owned());
     }
+    Ok(time)
+}
+
+/// A time that may be 0.
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    is_value(text)?;
+    let span: TimeSpan = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
     Ok(Duration::from_nanos(span.0))
 }
 

@@ -3,7 +3,7 @@ mod asking;
 mod changing;
 mod connect;
 pub(crate) mod feeds;
-mod join_file;
+pub(crate) mod join_file;
 mod leading;
 mod logs;
 mod net;

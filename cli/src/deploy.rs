@@ -91,6 +91,12 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
              0.0.0.0, and Compose publishes its port"
         ));
     }
+    for kind in tidemill_deploy::lost_when_replanned(&request).map_err(failed)? {
+        terminal.note(&format!(
+            "a later plan of the controller would not use a device of the kind `{kind}`: its machine must have a worker of the plan, and be \
+             the only one of its type, with one such device"
+        ));
+    }
     for text in tidemill_deploy::devices(&request) {
         terminal.note(&text);
     }

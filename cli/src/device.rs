@@ -2,11 +2,14 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | how is a device served? | [`serving`]; the process of a session: [`process`] |
+//! | how is a device served? | [`serving`], with a [`certificate`] or as a [`member`] of a cluster; the process of a session: [`process`] |
 //! | which sessions are there? | [`sessions`], shown again and again by [`watching`] |
 //! | how are limits changed and sessions ended? | [`changing`] |
 //! | what is the proxy that an executor starts? | [`own`] |
+pub(crate) mod certificate;
 mod changing;
+#[cfg(feature = "cluster")]
+mod member;
 mod metrics;
 mod own;
 mod process;

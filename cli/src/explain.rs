@@ -1,31 +1,35 @@
 //! `tidemill explain`: the reasons for a plan.
+mod asking;
 mod devices;
 mod given;
+mod proofs;
 
 use crate::arguments::{ExplainArguments, OutputForm};
 use crate::exit::Exit;
+use crate::interrupt::Interrupt;
 use crate::plan::relaxed::{GiveWay, give_way};
 use crate::plan::{Planned, dollars, status_word};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
+use asking::{Asked, Subject, asked};
 use given::Given;
+use proofs::{percentile_text, price_text, unproven};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_app::expectation::{FIRST_SEED, expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::milliseconds;
-use tidemill_app::planning::{Case, failed, tell};
+use tidemill_app::planning::{Case, tell};
 use tidemill_app::waits::{is_of_latency, violations};
 use tidemill_app::weak_figures::{WeakFigure, weak_figures, weak_lines, weak_value};
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::check::check;
 use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::explain::{
-    Binding, DeviceReason, Explanation, LevelChange, LevelPrice, Reason, Rejected, device_reasons,
-    explain as explained,
+    Binding, Explanation, LevelChange, OtherPercentile, PercentileCost, Reason, Rejected,
 };
 use tidemill_optimizer::physical::solution_of;
-use tidemill_optimizer::planner::{Planner, SearchLimits};
+use tidemill_optimizer::planner::SearchLimits;
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Hosting, Outcome, RouteClass, Solution, Status};
@@ -36,6 +40,9 @@ use tidemill_spec::units::Percentile;
 /// Percentiles under which the problem is planned again.
 const PERCENTILES: [f64; 2] = [50.0, 90.0];
 
+/// Time for all further searches, as a part of the time limit.
+const PART_OF_TIME: f64 = 0.5;
+
 /// Indentation of a section's lines.
 const INDENT: &str = "  ";
 
@@ -45,19 +52,16 @@ struct Story<'a> {
     assembly: &'a Assembly,
     best: &'a Outcome,
     given: Option<&'a Given>,
-    explanation: &'a Explanation,
-    /// Operators whose models could run on devices.
-    devices: Vec<DeviceReason>,
+    asked: Asked,
     /// If there is no best plan: the changes that make one possible.
     give_way: Option<&'a GiveWay>,
     /// Figures that are weak, of the given plan, else of the best.
     weak: Vec<WeakFigure>,
-    /// Cost of the best plan by percentile; `None`: no plan, or figures are missing.
-    percentiles: Vec<(f64, Option<f64>)>,
 }
 
 /// Explains.
 pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::listen()?;
     let case = Case::load(&arguments.workflow, &arguments.planning.options(), terminal)?;
     let mut assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
@@ -93,23 +97,28 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
     };
     let known = given.as_ref().map(|given| &given.planned.solution);
     let best = or_known(problem, best, known, case.limits.gap);
-    let explanation = explained(problem, &best, assembly.rate, &case.limits).map_err(failed)?;
     let give_way = give_way(&case, &assembly, &best, &Exact)?;
     let weak = match (&given, &best.solution) {
         (Some(given), _) => weak_figures(&case, &given.planned.plan),
         (None, Some(solution)) => weak_figures(&case, &Planned::new(&case, &assembly, solution)?.plan),
         (None, None) => Vec::new(),
     };
+    let wall_seconds = case.limits.wall_seconds.map(|seconds| PART_OF_TIME * seconds);
+    let subject = Subject {
+        problem: problem.clone(),
+        best: best.clone(),
+        rate: assembly.rate,
+        percentiles: if best.solution.is_some() { percentiles(&case) } else { Vec::new() },
+        limits: SearchLimits { wall_seconds, ..case.limits },
+    };
     let story = Story {
         case: &case,
         assembly: &assembly,
         best: &best,
         given: given.as_ref(),
-        explanation: &explanation,
-        devices: device_reasons(problem, &best, &case.limits).map_err(failed)?,
+        asked: asked(subject, &interrupt, *terminal)?,
         give_way: give_way.as_ref(),
         weak,
-        percentiles: percentiles(&case)?,
     };
     let mut out = crate::answer::out();
     match arguments.output {
@@ -120,7 +129,10 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         }
     }
     out.flush()?;
-    Ok(verdict(given.as_ref().map(Given::is_broken), best.solution.is_some()))
+    match story.asked.is_interrupted {
+        true => Ok(Exit::Interrupted),
+        false => Ok(verdict(given.as_ref().map(Given::is_broken), best.solution.is_some())),
+    }
 }
 
 /// Returns the plan of a search, or a known plan that meets the levels and costs less, which a search may miss.
@@ -178,24 +190,24 @@ fn is_same(a: &Solution, b: &Solution) -> bool {
         && a.classes.iter().zip(&b.classes).all(routes_alike)
 }
 
-/// Cost of the best plan when another percentile is guaranteed.
-fn percentiles(case: &Case) -> Result<Vec<(f64, Option<f64>)>, Failure> {
-    let limits = SearchLimits { every_wait: false, ..case.limits };
-    let mut all = Vec::new();
-    for percentile in PERCENTILES.into_iter().filter(|p| *p != case.options.percentile.0) {
+/// The problem when another percentile is guaranteed.
+fn percentiles(case: &Case) -> Vec<OtherPercentile> {
+    let others = PERCENTILES.into_iter().filter(|percentile| *percentile != case.options.percentile.0);
+    let other = |percentile: f64| {
         let options = Options { percentile: Percentile(percentile), ..case.options.clone() };
-        let cost = match assemble(&case.inputs(), &options) {
-            Ok(assembly) => Exact.plan(&assembly.problem, &limits).map_err(failed)?.cost,
-            Err(_) => None,
-        };
-        all.push((percentile, cost));
-    }
-    Ok(all)
+        let problem = assemble(&case.inputs(), &options).ok().map(|assembly| assembly.problem);
+        OtherPercentile { percentile, problem }
+    };
+    others.map(other).collect()
 }
 
 impl Story<'_> {
     fn problem(&self) -> &Problem {
         &self.assembly.problem
+    }
+
+    fn explanation(&self) -> &Explanation {
+        &self.asked.explanation
     }
 
     fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -217,38 +229,48 @@ impl Story<'_> {
             dollars(cost)
         )?;
         writeln!(out, "binding limits")?;
-        for binding in &self.explanation.binding {
+        for binding in &self.explanation().binding {
             writeln!(out, "  {}", self.binding(binding))?;
         }
-        if self.explanation.binding.is_empty() {
+        if self.explanation().binding.is_empty() && self.explanation().questions > 0 {
             writeln!(out, "  nothing: every limit has room")?;
         }
         writeln!(out, "\ncost of slightly higher levels")?;
         let mut table =
             Table::new(&[("change", Side::Left), ("price", Side::Right), ("changes", Side::Left)]);
-        for price in &self.explanation.prices {
+        for price in &self.explanation().prices {
             table.row([change(price.change), price_text(price), self.changed(price.after.as_ref())]);
         }
         indented(&table, out)?;
         writeln!(out, "\nrejected plans")?;
         let mut table =
             Table::new(&[("cost", Side::Right), ("because", Side::Left), ("variants", Side::Left)]);
-        for rejected in &self.explanation.rejected {
-            table.row([dollars(rejected.cost), self.reason(rejected), self.variants(&rejected.solution)]);
+        for rejected in &self.explanation().rejected {
+            let reason = format!("{}{}", self.reason(rejected), unproven(rejected.cost, rejected.least));
+            table.row([dollars(rejected.cost), reason, self.variants(&rejected.solution)]);
         }
-        match self.explanation.rejected.is_empty() {
-            true => writeln!(out, "  none: these are the only variants")?,
+        let explanation = self.explanation();
+        match explanation.rejected.is_empty() {
+            true if explanation.open.is_empty() && !self.asked.is_interrupted => {
+                writeln!(out, "  none: these are the only variants")?;
+            }
+            true => {}
             false => indented(&table, out)?,
         }
+        explanation.open.iter().try_for_each(|open| writeln!(out, "  {}", proofs::open_text(*open)))?;
         self.write_devices(out)?;
         writeln!(out, "\ncost by the guaranteed percentile of service times")?;
-        let own = (self.problem().limits.percentile, Some(cost));
-        let mut rows: Vec<(f64, Option<f64>)> = self.percentiles.iter().copied().chain([own]).collect();
-        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (percentile, cost) in rows {
-            let told = cost.map_or_else(|| "no plan or no figures".to_owned(), dollars);
-            let mark = if percentile == own.0 { "  (this plan)" } else { "" };
-            writeln!(out, "  p{percentile}  {told}{mark}")?;
+        let percentile = self.problem().limits.percentile;
+        let own = PercentileCost { percentile, cost: Some(cost), least: cost, is_cut: false };
+        let others = self.explanation().percentiles.iter();
+        let mut rows: Vec<PercentileCost> = others.copied().chain([own]).collect();
+        rows.sort_by(|a, b| a.percentile.total_cmp(&b.percentile));
+        for row in rows {
+            let mark = if row.percentile == percentile { "  (this plan)" } else { "" };
+            writeln!(out, "  p{}  {}{mark}", row.percentile, percentile_text(&row))?;
+        }
+        for line in proofs::limits_of_proof(&self.asked) {
+            writeln!(out, "\n{line}")?;
         }
         let weak = weak_lines(&self.weak);
         if !weak.is_empty() {
@@ -364,24 +386,30 @@ impl Story<'_> {
     }
 
     fn document(&self) -> Value {
-        let prices = self.explanation.prices.iter().map(|price| {
+        let prices = self.explanation().prices.iter().map(|price| {
             json!({
                 "change": change(price.change),
                 "least": price.price.map(|(low, _)| low),
                 "most": price.price.map(|(_, high)| high),
+                "is_cut": price.is_cut,
                 "is_impossible": price.is_impossible,
                 "what_changes": self.changed(price.after.as_ref()),
             })
         });
-        let rejected = self.explanation.rejected.iter().map(|rejected| {
+        let rejected = self.explanation().rejected.iter().map(|rejected| {
             json!({
                 "cost": rejected.cost,
+                "least": rejected.least,
+                "is_cut": rejected.is_cut,
                 "because": self.reason(rejected),
                 "variants": self.variants(&rejected.solution),
             })
         });
         let given = self.given.map(|given| self.given_value(given));
-        let percentiles = self.percentiles.iter().map(|(p, cost)| json!({"percentile": p, "cost": cost}));
+        let percentiles = self.explanation().percentiles.iter().map(|of| {
+            let least = of.least.is_finite().then_some(of.least);
+            json!({"percentile": of.percentile, "cost": of.cost, "least": least, "is_cut": of.is_cut})
+        });
         let mut document = json!({
             "version": 1,
             "workflow": self.case.workflow.name.value,
@@ -390,12 +418,13 @@ impl Story<'_> {
             "bound": self.best.bound.filter(|bound| bound.is_finite()),
             "given": given,
             "weak_figures": weak_value(&self.weak),
-            "binding": self.explanation.binding.iter().map(|b| self.binding(b)).collect::<Vec<_>>(),
+            "binding": self.explanation().binding.iter().map(|b| self.binding(b)).collect::<Vec<_>>(),
             "prices": prices.collect::<Vec<_>>(),
             "rejected": rejected.collect::<Vec<_>>(),
-            "devices": self.devices.iter().map(|reason| self.device_value(reason)).collect::<Vec<_>>(),
+            "devices": self.explanation().devices.iter().map(|reason| self.device_value(reason)).collect::<Vec<_>>(),
             "percentiles": percentiles.collect::<Vec<_>>(),
             "relaxations": [],
+            "effort": proofs::effort_value(&self.asked),
         });
         for (key, value) in self.give_way.iter().flat_map(|give_way| give_way.values(self.assembly)) {
             document[key] = value;
@@ -412,15 +441,6 @@ fn change(change: LevelChange) -> String {
     }
 }
 
-fn price_text(price: &LevelPrice) -> String {
-    match price.price {
-        Some((low, high)) if high - low < 5e-5 => format!("+{}", dollars(high)),
-        Some((low, high)) => format!("+{} to {}", dollars(low), dollars(high)),
-        None if price.is_impossible => "no plan".to_owned(),
-        None => "no plan found".to_owned(),
-    }
-}
-
 fn indented(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     let mut text = Vec::new();
     table.write_beside(INDENT.len(), &mut text)?;
@@ -433,6 +453,7 @@ fn indented(table: &Table, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_optimizer::planner::Planner;
 
     #[test]
     fn a_known_plan_that_the_search_did_not_come_to_is_the_best() {

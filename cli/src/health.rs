@@ -1,4 +1,4 @@
-//! `tidemill health`: whether a controller or an agent is well, by the metrics that it serves.
+//! `tidemill health`: whether a controller, an agent or a device is well, by the metrics that it serves.
 use crate::answer;
 use crate::arguments::{HealthArguments, OutputForm};
 use crate::exit::Exit;
@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::metrics::device;
 use tidemill_cluster::metrics::{AGENT_CONTROLLER, AGENT_INFO, CONTROLLER_INFO};
 use tidemill_http::{Answer, Call, CallError, Caller, Place, Repeat};
 
@@ -16,6 +17,7 @@ use tidemill_http::{Answer, Call, CallError, Caller, Place, Repeat};
 enum Found {
     Controller,
     Agent { is_reached: bool },
+    Device,
 }
 
 /// Asks, and prints the answer.
@@ -70,7 +72,11 @@ fn judged(address: &str, arguments: &HealthArguments) -> (bool, Option<&'static 
                 (false, Some("agent"), "the controller does not answer this agent".to_owned())
             }
             Some(Found::Agent { .. }) => (true, Some("agent"), "the agent is healthy".to_owned()),
-            None => (false, None, "neither a controller nor an agent in a cluster answers there".to_owned()),
+            Some(Found::Device) => (true, Some("device"), "the device is healthy".to_owned()),
+            None => {
+                let text = "neither a controller nor an agent in a cluster nor a device answers there";
+                (false, None, text.to_owned())
+            }
         },
     }
 }
@@ -145,6 +151,9 @@ fn found(text: &str) -> Option<Found> {
     if value(CONTROLLER_INFO.name).is_some() {
         return Some(Found::Controller);
     }
+    if value(device::SLOTS.name).is_some() {
+        return Some(Found::Device);
+    }
     value(AGENT_INFO.name)?;
     Some(Found::Agent { is_reached: value(AGENT_CONTROLLER.name) == Some(1.0) })
 }
@@ -161,6 +170,7 @@ mod tests {
         let lost = agent.replace("reached 1.0", "reached 0.0");
         assert_eq!(found(&lost), Some(Found::Agent { is_reached: false }));
         assert_eq!(found("tidemill_controller_info{version=\"1\"} 1.0\n"), Some(Found::Controller));
+        assert_eq!(found("tidemill_device_slots{device=\"gpu\"} 1\n"), Some(Found::Device));
         assert_eq!(found("tidemill_agent_information 1\nother 2\n"), None);
         assert_eq!(found(""), None);
     }

@@ -37,7 +37,8 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    fn signalled(&self) {
+    /// Handles a signal.
+    pub(crate) fn signalled(&self) {
         let first = !self.wanted.swap(true, Ordering::AcqRel);
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         match run.as_ref() {

@@ -69,13 +69,14 @@ use terminal::Terminal;
 /// Call it first in `main`, after the calls that register parts: the command starts this program again for worker processes and
 /// profiling, and each of them must register the same parts.
 pub fn main() -> ! {
+    // Before the arguments, which may name its back ends.
+    tidemill_remote::executor::install();
     let matches = arguments::command().try_get_matches().unwrap_or_else(|told| leave(without_verb(&told)));
     if let Some(exit) = features::refused(&matches) {
         leave(answer::end(exit, &Terminal::new(ColorChoice::Auto, false)));
     }
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|told| leave(without_verb(&told)));
     tidemill_engine::quiet_engine_panics();
-    tidemill_remote::executor::install();
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
     let result = match arguments.verb {
@@ -98,8 +99,8 @@ pub fn main() -> ! {
         Verb::Version(arguments) => version::version(&arguments),
         Verb::Init(arguments) => init::init(&arguments),
         Verb::Profile(arguments) => profile::profile(&arguments, &terminal),
-        Verb::ProfileWorker => profile::worker(),
-        Verb::WorkerProcess => run::processes::worker(),
+        Verb::ProfileWorker(arguments) => profile::worker(&arguments),
+        Verb::WorkerProcess(arguments) => run::processes::worker(&arguments),
         Verb::NetProcess => run::processes::net(),
         Verb::DeviceProxy(arguments) => device::proxy(&arguments),
         Verb::DeviceProcess(arguments) => device::process(&arguments),

@@ -1,4 +1,5 @@
-//! `tidemill models`: list, fetch, verify, inspect, try.
+//! `tidemill models`: list, fetch, verify, inspect, try, compile.
+mod compile;
 mod try_model;
 
 use crate::arguments::{ModelsVerb, OutputForm};
@@ -32,6 +33,7 @@ pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<E
         ModelsVerb::Inspect { file, manifest: true, .. } => print_skeleton(file),
         ModelsVerb::Inspect { file, output, .. } => inspect_file(file, *output),
         ModelsVerb::Try(arguments) => try_model::try_model(arguments, terminal),
+        ModelsVerb::Compile(arguments) => compile::compile(arguments, terminal),
     }
 }
 

@@ -7,7 +7,8 @@ mod predict;
 mod prepare;
 mod show;
 
-use crate::arguments::{OutputForm, ProfileArguments, ProfileVerb};
+use crate::arguments::{DeviceCertificateArguments, OutputForm, ProfileArguments, ProfileVerb};
+use crate::device::certificate;
 use crate::exit::Exit;
 use crate::terminal::Terminal;
 use std::io::{self, Write};
@@ -41,7 +42,8 @@ pub(crate) fn profile(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
 }
 
 /// The process that measures; see [`tidemill_profiler::worker`].
-pub(crate) fn worker() -> anyhow::Result<Exit> {
+pub(crate) fn worker(arguments: &DeviceCertificateArguments) -> anyhow::Result<Exit> {
+    certificate::hold(arguments)?;
     tidemill_profiler::worker::serve(&registry(), &devices::open)?;
     Ok(Exit::Success)
 }

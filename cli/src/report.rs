@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use tidemill_app::delivery::{ON_PURPOSE, promise_lines};
+use tidemill_app::device_choice::ChosenDevice;
 use tidemill_app::figures::{grouped, milliseconds, rate, seconds, wilson_percent_of};
 use tidemill_app::letters::{LetterVerdict, spoilt};
 use tidemill_app::levels::Origin;
@@ -56,6 +57,8 @@ pub(crate) struct RunDocument<'a> {
     pub(crate) emulation: Option<&'a Account<'a>>,
     /// Content of the state, if the run keeps one.
     pub(crate) left: Option<&'a Left>,
+    /// Models whose device an option chose.
+    pub(crate) chosen_devices: &'a [ChosenDevice],
 }
 
 impl RunDocument<'_> {
@@ -100,6 +103,12 @@ impl RunDocument<'_> {
         if let Some(letters) = &self.letters {
             document["max_dead_letters"] = letters.json();
         }
+        for chosen in self.chosen_devices.iter().filter(|chosen| !chosen.instead_of.is_empty()) {
+            let of = |stage: &&mut Value| stage["operator"] == json!(chosen.operator);
+            for stage in list(&mut document, "stages").iter_mut().filter(of) {
+                stage["device_of_plan"] = json!(chosen.instead_of.join(" and "));
+            }
+        }
         for (sink, report) in list(&mut document, "sinks").iter_mut().zip(&self.report.sinks) {
             sink["rate_per_second"] = json!(sink_rate(report, self.report, self.program));
             sink["accuracy_interval_percent"] = json!(interval_percent(report));
@@ -140,6 +149,9 @@ impl RunDocument<'_> {
         writeln!(out)?;
         self.stages(out)?;
         devices::write(&self.report.stages, &self.program.plan, out)?;
+        for chosen in self.chosen_devices {
+            paragraph(out, &chosen.to_string())?;
+        }
         self.losses(out)?;
         self.levels(out)?;
         let takes_back = |sink: &str| {

@@ -18,6 +18,7 @@ mod watching;
 use crate::account::Account;
 use crate::answer;
 use crate::arguments::{OutputForm, RunArguments};
+use crate::device::certificate;
 use crate::exit::{Exit, explain, write_json};
 use crate::interrupt::Interrupt;
 use crate::progress::{Expected, ProgressLine};
@@ -32,6 +33,7 @@ use outputs::Outputs;
 use std::io::{self, Write};
 use std::path::Path;
 use tidemill_app::caller::Caller;
+use tidemill_app::device_choice::Devices;
 use tidemill_app::emulation::Emulated;
 use tidemill_app::engine_failure::{failed, not_started};
 use tidemill_app::failure::{Failure, Kind};
@@ -42,7 +44,7 @@ use tidemill_app::machine::{self, Usage};
 use tidemill_app::metrics::{self, MetricsPort, RunsCollector};
 use tidemill_app::open_files;
 use tidemill_app::otlp::Exporter;
-use tidemill_app::preparation::{PlanFrom, Prepared, prepare_here, streams};
+use tidemill_app::preparation::{PlanFrom, Prepared, prepare_on, streams};
 use tidemill_app::processes::secret_number;
 use tidemill_app::recording::Recording;
 use tidemill_app::run_control::RunControl;
@@ -56,6 +58,7 @@ use watching::{Ends, Watchers, locked, watch};
 
 /// The program of a run; one that continues from a state has the models that it had, unless changes are accepted.
 fn prepared(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Prepared> {
+    certificate::hold(&arguments.device_certificate)?;
     let (workflow, plan) = (&arguments.workflow, arguments.plan.as_deref());
     let has_no_state = arguments.emulate
         || arguments.replay.is_some()
@@ -65,7 +68,8 @@ fn prepared(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Pre
         true => PlanFrom::Settings(&arguments.set),
         false => PlanFrom::Continued(&arguments.set, arguments.state.as_ref()),
     };
-    prepare_here(workflow, PlanFrom::file_or(plan, otherwise), terminal)
+    let devices = Devices { settings: &arguments.device, are_emulated: arguments.emulate };
+    prepare_on(workflow, PlanFrom::file_or(plan, otherwise), devices, terminal)
 }
 
 /// Runs a workflow to its end and reports.
@@ -73,6 +77,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let interrupt = Interrupt::listen()?;
     let caller = arguments.caller.as_deref().map(Caller::attach).transpose()?;
     let mut prepared = prepared(arguments, terminal)?;
+    certificate::is_of_use(&arguments.device_certificate, &prepared.program.plan)?;
     caller.map_or(Ok(()), |caller| caller.check(&prepared.program))?;
     let (slo, rate_of) = levels::settle(&mut prepared, arguments.rate, terminal);
     keeping::check(arguments, &prepared)?;
@@ -172,6 +177,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
 fn announce(prepared: &Prepared, is_replayed: bool, terminal: &Terminal) {
     for line in &prepared.models {
         terminal.note(&line.to_string());
+    }
+    for chosen in &prepared.chosen_devices {
+        terminal.note(&chosen.to_string());
     }
     for stream in streams(&prepared.program.sources).filter(|_| !is_replayed) {
         terminal.note(&format!("{stream} until its end"));
@@ -304,9 +312,10 @@ fn tell(
         has_processes: arguments.processes,
         emulation: account,
         left,
+        chosen_devices: &prepared.chosen_devices,
     };
     if let (Some(file), Some(recorder)) = (outputs.page, &ran.watchers.recorder) {
-        let (end, options) = (ran.end(), told_options(arguments));
+        let (end, options) = (ran.end(), told_options(arguments, prepared));
         let (document, observer) = (&document, &ran.observer);
         let place = arguments.report.as_deref().unwrap_or(Path::new(""));
         let page = Page { document, prepared, observer, recorder, end, begun, place, options }.html();
@@ -322,9 +331,10 @@ fn tell(
 }
 
 /// The options that change a run, for a report.
-fn told_options(arguments: &RunArguments) -> Vec<(&'static str, String)> {
+fn told_options(arguments: &RunArguments, prepared: &Prepared) -> Vec<(&'static str, String)> {
     let mut told = Vec::new();
     told.extend(arguments.plan.as_ref().map(|plan| ("Plan file", plan.display().to_string())));
+    told.extend(prepared.chosen_devices.iter().map(|chosen| ("Device", chosen.to_string())));
     told.extend(arguments.duration.map(|duration| ("At most", format!("{} s", duration.as_secs_f64()))));
     told.extend(arguments.records.map(|records| ("Records", format!("the first {records} of each source"))));
     told.extend(arguments.rate.map(|rate| match rate {

@@ -2,6 +2,7 @@
 //!
 //! Without a container engine or a Compose program, tests that need them print a note to standard error and check nothing;
 //! the image is built from the program under test.
+mod devices;
 mod elastic;
 mod engine;
 mod failures;

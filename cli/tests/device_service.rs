@@ -149,6 +149,29 @@ fn an_interrupt_ends_a_device_with_all_sessions() {
 }
 
 #[test]
+fn runs_of_one_tenant_share_a_process_and_each_has_its_rows() {
+    let served = Served::start("shared", &["--backend", "rten", "--batch", "8", "--batch-wait", "1ms"]);
+    let sessions = [served.open("a").unwrap(), served.open("b").unwrap()];
+    let listed = served.listed();
+    assert_eq!(listed["sessions"][0]["process"], listed["sessions"][1]["process"], "both are `default`");
+    let at = format!("device:{}", served.address);
+    let places = [devices::place(20), devices::place(30)];
+    let expected = places.each_ref().map(|place| devices::run(place, "cpu").0);
+    std::thread::scope(|scope| {
+        for (place, expected) in places.iter().zip(&expected) {
+            scope.spawn(|| assert!(devices::run(place, &at).0 == *expected, "the rows differ"));
+        }
+    });
+    until(|| served.listed()["sessions"].as_array().is_some_and(|left| left.len() == 2));
+    let (runs, batches) = (served.listed()["runs"].as_u64(), served.listed()["batches"].as_u64());
+    assert!(batches > Some(0) && batches <= runs, "{runs:?} runs, {batches:?} batches");
+    assert!(served.verb(&["ls"]).expect(0).stdout.contains(" batches, "));
+    drop(sessions);
+    interrupt(served.process.as_ref().unwrap());
+    served.end(130);
+}
+
+#[test]
 fn metrics_of_a_device_are_those_of_the_list() {
     let port = crate::command::free_port();
     let address = format!("127.0.0.1:{port}");
@@ -196,13 +219,9 @@ fn mistakes_have_a_fix() {
     assert!(told.contains("cannot start") && told.contains("before it was ready"), "{told}");
 }
 
-#[test]
-fn a_device_that_is_drained_in_a_run_costs_no_row() {
-    let place = devices::place(200);
-    let (expected, _) = devices::run(&place, "cpu");
-    let served = Served::start("drained-in-a-run", &["--backend", "rten"]);
-    let device = format!("device:{}", served.address);
-    place.write("plan.yaml", devices::plan(&device));
+/// Starts a run on the device, drains it, and checks the rows.
+fn drained_in_a_run(served: Served, place: &Place, plan: &str, expected: &str) {
+    place.write("plan.yaml", plan);
     std::fs::remove_dir_all(place.path("out")).unwrap();
     let [workflow, plan, report] =
         ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
@@ -230,15 +249,16 @@ fn a_device_that_stands_still_in_a_run_costs_no_row() {
     std::fs::remove_dir_all(place.path("out")).unwrap();
     let [workflow, plan, report] =
         ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
-    let child = command(&devices::arguments(&workflow, &plan, &report)).spawn().unwrap();
+    let child =
+        command(&devices::arguments(&workflow, &plan, &report)).stderr(Stdio::piped()).spawn().unwrap();
     until(|| served.listed()["runs"].as_u64() > Some(5));
     let process = served.listed()["sessions"][0]["process"].as_u64().unwrap() as u32;
     // Nobody ends a connection: only their silence shows it.
     let all = [served.process.as_ref().unwrap().id(), process];
     all.iter().for_each(|process| signal(*process, rustix::process::Signal::STOP));
-    let (code, _, told) = end(child);
+    let ended = child.wait_with_output().unwrap();
     all.iter().for_each(|process| signal(*process, rustix::process::Signal::CONT));
-    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
     let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
     let stages = report["stages"].as_array().unwrap();
@@ -249,4 +269,28 @@ fn a_device_that_stands_still_in_a_run_costs_no_row() {
     );
     interrupt(served.process.as_ref().unwrap());
     served.end(130);
+}
+
+#[test]
+fn a_device_that_is_drained_in_a_run_costs_no_row() {
+    let place = devices::place(200);
+    let (expected, _) = devices::run(&place, "cpu");
+    let served = Served::start("drained-in-a-run", &["--backend", "rten"]);
+    let plan = devices::plan(&format!("device:{}", served.address));
+    drained_in_a_run(served, &place, &plan, &expected);
+}
+
+#[test]
+fn the_spare_of_a_drained_device_computes() {
+    let place = devices::place(200);
+    let (expected, _) = devices::run(&place, "cpu");
+    let [served, spare] =
+        ["first", "spare"].map(|name| Served::start(&format!("drained-{name}"), &["--backend", "rten"]));
+    let [first, second] = [&served, &spare].map(|served| served.address.place().to_owned());
+    let listed = format!(
+        "devices: [{{id: gpu, kind: gpu, worker: here, address: '{first}', spares: ['{second}']}}]\n"
+    );
+    let plan = devices::plan("device:gpu").replace("stages:\n", &format!("{listed}stages:\n"));
+    drained_in_a_run(served, &place, &plan, &expected);
+    assert!(spare.listed()["runs"].as_u64() > Some(0), "{}", spare.listed());
 }

@@ -244,3 +244,31 @@ edges: [{{from: rows, to: norm}}, {{from: norm, to: norms}}]
     outcome.expect(0);
     assert_eq!(place.read("norms.jsonl"), expected);
 }
+
+#[test]
+fn a_model_whose_back_end_is_a_program_of_its_own_is_checked_without_it() {
+    let place = place(0);
+    let manifest = std::fs::read_to_string(root().join("models/vqa/scene-features-tiny.yaml")).unwrap();
+    let module = b"\x7fELF is no library, which only its program would notice";
+    place.write("module.so", module);
+    let artifact = format!("{{file: module.so, sha256: {}}}", tidemill_spec::digest::sha256(module));
+    let models = root().join("models/vqa");
+    let manifest = manifest
+        .replace("backends: [", &format!("artifacts: {{tvm: {artifact}}}\nbackends: [tvm, "))
+        .replace(
+            "file: scene-features-tiny.onnx",
+            &format!("file: {}/scene-features-tiny.onnx", models.display()),
+        );
+    place.write("model.yaml", manifest);
+    let workflow = |more: &str| {
+        let variants = format!("variants: [model.yaml], backend: tvm{more}");
+        place.write(
+            "workflow.yaml",
+            WORKFLOW.replace("variants: [../../models/vqa/scene-features-tiny.yaml]", &variants),
+        );
+        place.argument("workflow.yaml")
+    };
+    tidemill(&["validate", &workflow(", device: proxy")]).expect(0);
+    let refused = tidemill(&["validate", &workflow("")]).expect(78).stderr;
+    assert!(refused.contains("scripts/backends.sh tvm builds it"), "{refused}");
+}

@@ -23,6 +23,7 @@ fn every_verb_has_help_with_examples() {
         &["models", "verify"],
         &["models", "inspect"],
         &["models", "try"],
+        &["models", "compile"],
         &["version"],
         &["init"],
         &["doctor"],

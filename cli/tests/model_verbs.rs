@@ -165,3 +165,18 @@ fn a_bare_model_gives_a_manifest_to_start_from() {
     place.change("m.yaml", "FROM WHERE", "a test");
     tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(0);
 }
+
+#[test]
+fn without_tvm_the_command_that_sets_it_up_is_said() {
+    let cache = tempfile::tempdir().unwrap();
+    let arguments = ["models", "compile", "models/vqa/answerer-small.yaml"];
+    let output = command(&arguments)
+        .env("TIDEMILL_TVM", "/nowhere")
+        .env("TIDEMILL_CACHE", cache.path())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(69), "{printed}");
+    assert!(printed.contains("TIDEMILL_TVM names /nowhere"), "{printed}");
+    assert!(printed.contains("scripts/backends.sh tvm"), "{printed}");
+}

@@ -276,6 +276,31 @@ fn models_are_measured_and_scored() {
 }
 
 #[test]
+fn a_back_end_whose_program_is_missing_is_left_out_with_what_builds_it() {
+    let project = Project::new("vqa");
+    let changes = [
+        ("models/scene-features-tiny.yaml", "[rten, ort]", "[rten, torch]"),
+        ("workflow.yaml", "backend: rten # built in.", "backend: auto #"),
+    ];
+    for (file, from, to) in changes {
+        let text = std::fs::read_to_string(project.path(file)).unwrap();
+        assert!(text.contains(from), "{file}: {text}");
+        std::fs::write(project.path(file), text.replace(from, to)).unwrap();
+    }
+    let mut arguments = project.arguments("1s");
+    arguments.extend(["--backend".to_owned(), "torch".to_owned()]);
+    let mut command = command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let output = command.env("PATH", "").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("scene-features-tiny with torch is left out: "), "{said}");
+    assert!(said.contains("scripts/backends.sh torch builds it"), "{said}");
+    let services = project.profile().services;
+    let backends: Vec<&str> = services.iter().filter_map(|service| service.backend.as_deref()).collect();
+    assert!(!backends.is_empty() && backends.iter().all(|backend| *backend == "rten"), "{backends:?}");
+}
+
+#[test]
 fn a_profile_that_nothing_can_be_compared_with_is_refused() {
     let project = Project::new("vqa");
     std::fs::write(project.path("none.yaml"), "version: 1\nworkflow: {name: vqa}\n").unwrap();

@@ -16,8 +16,10 @@ mod probing;
 mod relay;
 mod transport;
 
+pub(crate) use joining::{join, renew};
+
 use self::transport::Transport;
-use crate::api::{Duties, Health, Heartbeat, RenewRequest};
+use crate::api::{Duties, Health, Heartbeat};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
 use crate::clock::instant;
@@ -133,7 +135,7 @@ fn pause_after(refusals: u32) -> Duration {
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Returns the pause before the next renewal, for a certificate that is valid for `left`: several tries fit into it.
-fn renewal_pause(left: Duration) -> Duration {
+pub(crate) fn renewal_pause(left: Duration) -> Duration {
     match left.is_zero() {
         true => RENEWAL_PAUSE,
         false => (left / 8).clamp(Duration::from_secs(1), RENEWAL_PAUSE),
@@ -151,7 +153,8 @@ pub fn serve(
 ) -> Result<(), AgentError> {
     tidemill_session::install().map_err(RemoteError::from)?;
     let mut folder = WorkerFolder::open(&options.folder.join("identity"))?;
-    joining::join(options, &mut folder)?;
+    let names = [&options.name, &options.location, &options.tier].map(Option::as_deref);
+    join(&options.controller, options.token.as_deref(), names, &mut folder)?;
     let Some(identity) = folder.current().cloned() else { return Err(AgentError::NoToken) };
     joined(identity.identity.worker().map_or("", |name| name.as_str()));
     let backends = Backends::new(&options.folder);
@@ -384,17 +387,10 @@ impl Agent<'_> {
         if self.renews_at.is_some_and(|at| instant() < at) {
             return;
         }
-        let renewed = folder.request().map_err(AgentError::from).and_then(|request_pem| {
-            // The request is idempotent.
-            let issued = beats.post_again("/v1/renew", &RenewRequest { request_pem })?;
-            let identity = folder.install(&issued, self.options.controller.fingerprint())?;
-            self.credentials.replace(&identity.certificates)?;
-            [beats, other].iter().for_each(|client| client.reconnect());
-            self.hosts.renew(&identity.certificates);
-            Ok(())
-        });
-        match renewed {
-            Ok(()) => {
+        match renew(folder, beats, &self.options.controller, &self.credentials) {
+            Ok(certificates) => {
+                other.reconnect();
+                self.hosts.renew(&certificates);
                 self.renews_at = None;
                 tracing::info!("renewed the certificate of this worker");
             }

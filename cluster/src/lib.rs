@@ -5,6 +5,7 @@
 //! | what is said between them, and to people? | [`api`] |
 //! | who takes workflows and decides? | [`controller`] |
 //! | who runs stages on a machine? | [`agent`] |
+//! | who else has a certificate? | [`member`] |
 //! | how is the controller asked? | [`client`] |
 //! | should it have another plan? | [`replanning`] |
 //! | what does a monitoring system see? | [`metrics`] |
@@ -21,6 +22,7 @@ pub mod controller;
 mod facts;
 #[doc(hidden)]
 pub mod fuzz_entry;
+pub mod member;
 pub mod metrics;
 pub mod parcel;
 pub mod replanning;

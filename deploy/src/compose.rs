@@ -9,7 +9,7 @@ use crate::files::Files;
 use crate::layout::{ELASTIC, Layout, Site};
 use crate::request::NetworkMode;
 use document::{ComposeFile, ExternalNetwork, FileSecret, GpuFile, Volume};
-use services::{controller, elastic, gpus, worker};
+use services::{controller, device, elastic, gpus, worker};
 use std::collections::BTreeMap;
 
 /// The network of the containers in the files.
@@ -21,9 +21,9 @@ const GPU_FILE: &str = "compose.gpu.yaml";
 
 const SECRETS_README: &str = "# Join material
 
-A file for each worker, `join-WORKER`, with two lines: the controller's whole address, and a join token for this name. Both come from the
-controller; the README of the deployment says how. The user of the containers has to be able to read the files. A token is used up by the
-first worker that joins with it.
+A file for each worker, `join-WORKER`, and for each device, `join-device-DEVICE`, with two lines: the controller's whole address, and a
+join token for this name. Both come from the controller; the README of the deployment says how. The user of the containers has to be able
+to read the files. A token is used up by the first worker or device that joins with it.
 ";
 
 pub(crate) fn write(layout: &Layout, files: &mut Files) -> Result<(), DeployError> {
@@ -83,6 +83,12 @@ fn file(layout: &Layout, site: &Site, is_controller: bool) -> ComposeFile {
         let secret = FileSecret { file: format!("./secrets/{}", unit.join()) };
         file.secrets.insert(unit.join(), secret);
     }
+    for served in &site.served {
+        file.services.insert(served.service(), device(layout, site, served));
+        file.volumes.insert(served.service(), volume(layout));
+        let secret = FileSecret { file: format!("./secrets/{}", served.join()) };
+        file.secrets.insert(served.join(), secret);
+    }
     if let Some(of) = &site.elastic {
         file.services.insert(ELASTIC.to_owned(), elastic(layout, site, of));
         file.volumes.insert(ELASTIC.to_owned(), volume(layout));
@@ -95,8 +101,13 @@ fn file(layout: &Layout, site: &Site, is_controller: bool) -> ComposeFile {
 }
 
 fn gpu_file(site: &Site) -> Option<GpuFile> {
-    let with: Vec<_> = site.workers.iter().filter(|unit| unit.accelerators > 0).collect();
-    let services: BTreeMap<_, _> = with.iter().map(|unit| (unit.service(), gpus(unit))).collect();
+    let workers = site.workers.iter().filter(|unit| unit.accelerators > 0);
+    let workers = workers.map(|unit| (unit.service(), gpus(unit.accelerator_numbers())));
+    let devices = site
+        .served
+        .iter()
+        .filter_map(|served| Some((served.service(), gpus(vec![served.accelerator?.to_string()]))));
+    let services: BTreeMap<_, _> = workers.chain(devices).collect();
     (!services.is_empty()).then_some(GpuFile { services })
 }
 
@@ -117,9 +128,9 @@ fn environment(layout: &Layout, site: &Site, is_controller: bool) -> String {
         lines.push("# Port of this machine at which it is reached by the processes of runs.".to_owned());
         lines.push(format!("#{}={}", services::HOSTS_PORT_VARIABLE, layout.ports.processes));
     }
-    if !site.workers.is_empty() && layout.network == NetworkMode::Host {
+    if !(site.workers.is_empty() && site.served.is_empty()) && layout.network == NetworkMode::Host {
         lines.push(
-            "# Address at which workers serve metrics, without a token: one that only Prometheus reaches."
+            "# Address at which workers and devices serve metrics, without a token: one that only Prometheus reaches."
                 .to_owned(),
         );
         lines.push(format!("#{}=127.0.0.1", services::METRICS_VARIABLE));

@@ -132,16 +132,31 @@ pub struct DeployedService {
     /// Name of the worker, as in the plan; `None`: the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Path of the worker's join material, below the folder of the location: a file with two lines, the controller's whole
+    /// Path of the join material of the worker or the device, below the folder of the location: a file with two lines, the controller's whole
     /// address and a join token for this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<String>,
     /// Port at which it serves metrics, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<u16>,
-    /// Addresses of the machine for sources of its worker, as `HOST:PORT`.
+    /// Addresses of the machine for sources of its worker, or for its device, as `HOST:PORT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
+    /// The device of the plan that it serves, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeployedDevice>,
+}
+
+/// A device that the deployment serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeployedDevice {
+    /// Id in the plan.
+    pub id: String,
+    /// Name under which it joins the cluster, and on its machine.
+    pub name: String,
+    /// Where stages reach it: `tls://HOST:PORT`.
+    pub address: String,
 }
 
 /// Role of a container.
@@ -154,6 +169,8 @@ pub enum ServiceRole {
     Worker,
     /// `tidemill elastic attach`, for the workers of its machine.
     Elastic,
+    /// `tidemill device serve`.
+    Device,
 }
 
 /// Files of the run; paths are relative to the folder of the deployment.

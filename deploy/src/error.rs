@@ -1,4 +1,5 @@
 //! Errors of deploying.
+use crate::request::Target;
 use tidemill_spec::diagnostic::Diagnostics;
 
 /// Error of deploying.
@@ -48,6 +49,32 @@ pub enum DeployError {
         /// The location.
         location: String,
     },
+    /// A platform for which the files start no devices.
+    #[error("the plan has the device `{device}` without an address, and {} starts no devices", target.name())]
+    NoDevices {
+        /// The device.
+        device: String,
+        /// The platform.
+        target: Target,
+    },
+    /// The machine of a device is not known.
+    #[error("the machine `{machine}` of the device `{device}` is no worker of the plan")]
+    NoMachine {
+        /// The device.
+        device: String,
+        /// Its machine.
+        machine: String,
+    },
+    /// Stages on other machines do not reach a device.
+    #[error("stages on other machines do not reach the device `{device}` at the location `{location}`")]
+    UnreachedDevice {
+        /// The device.
+        device: String,
+        /// Its location.
+        location: String,
+        /// The entry to add to `hosts` of the infrastructure.
+        entry: String,
+    },
     /// Too few ports follow the first one.
     #[error("the deployment needs {wanted} ports from {first} on, but the last port is 65535")]
     TooFewPorts {
@@ -94,6 +121,16 @@ impl DeployError {
             DeployError::NoPaths { .. } => Some(
                 "deploy with `--network host` or with systemd, or leave out `paths:` of the host".to_owned(),
             ),
+            DeployError::NoDevices { .. } => Some(
+                "start it on its machine with `tidemill device serve`, and write where it listens as `address` of the device in the infrastructure; then plan again"
+                    .to_owned(),
+            ),
+            DeployError::NoMachine { .. } => {
+                Some("name the infrastructure of the plan: `--infra FILE`".to_owned())
+            }
+            DeployError::UnreachedDevice { entry, .. } => Some(format!(
+                "add `{entry}` to `hosts:` of the infrastructure, without `only_dials`, or write the `address` of a device that runs already"
+            )),
             DeployError::TooFewPorts { wanted, .. } => {
                 Some(format!("start at {} or lower", usize::from(u16::MAX).saturating_sub(wanted - 1)))
             }

@@ -6,6 +6,7 @@ mod elastic;
 mod fitting;
 mod ports;
 mod printable;
+mod served;
 mod streams;
 
 use crate::WORKER_METRICS_PORT;
@@ -16,6 +17,7 @@ use crate::request::{NetworkMode, Request, Target};
 pub(crate) use devices::{devices, has_a_plain_name};
 pub(crate) use elastic::{Elastic, wanted as elastic_wanted};
 pub(crate) use ports::Ports;
+pub(crate) use served::Served;
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use streams::{Streams, unheard};
 use tidemill_spec::infrastructure::{Architecture, Infrastructure, NetworkPath, PathRule};
@@ -73,6 +75,8 @@ pub(crate) struct Site {
     pub(crate) path_rule: PathRule,
     pub(crate) architecture: Option<Architecture>,
     pub(crate) workers: Vec<Unit>,
+    /// Devices of the plan that the deployment serves here.
+    pub(crate) served: Vec<Served>,
     /// The container that moves limits between the workers of its machine; `None` if there is none, or it is at another
     /// location.
     pub(crate) elastic: Option<Elastic>,
@@ -179,7 +183,7 @@ impl Layout {
             fitting::check(request.plan, infrastructure)?;
         }
         let network = network(request);
-        let mut sites = sites(request, infrastructure);
+        let mut sites = sites(request, infrastructure)?;
         let controller = controller::choose(request, infrastructure, &mut sites)?;
         let machines: BTreeSet<Option<&String>> = sites.iter().map(|site| site.host.as_ref()).collect();
         if (request.target, network) == (Target::Compose, NetworkMode::Bridge) && machines.len() > 1 {
@@ -204,6 +208,7 @@ impl Layout {
         let id = request.id.clone().filter(|_| request.target == Target::Compose);
         let end = id.as_ref().map_or_else(String::new, |id| format!("-{id}"));
         let project = format!("tidemill-{}{end}", plain(&workflow));
+        served::address(request, network, &project, &mut sites)?;
         if request.target == Target::Compose && request.elastic {
             elastic::assign(request.workflow, network == NetworkMode::Bridge, &project, &mut sites);
         }
@@ -230,10 +235,15 @@ impl Layout {
         self.sites.iter().flat_map(|site| site.workers.iter().map(move |unit| (site, unit)))
     }
 
-    /// Address of a worker's metrics.
-    pub(crate) fn metrics_target(&self, site: &Site, unit: &Unit) -> String {
+    /// All devices that the deployment serves, with their sites.
+    pub(crate) fn served(&self) -> impl Iterator<Item = (&Site, &Served)> {
+        self.sites.iter().flat_map(|site| site.served.iter().map(move |served| (site, served)))
+    }
+
+    /// Address of the metrics of a worker or a device, which this service has at this port.
+    pub(crate) fn metrics_target(&self, site: &Site, service: String, port: u16) -> String {
         let machine = match self.network {
-            NetworkMode::Bridge => unit.service(),
+            NetworkMode::Bridge => service,
             NetworkMode::Host => match (&site.reached_at, &site.host) {
                 (Some(address), _) => address.clone(),
                 // The deploying machine.
@@ -241,7 +251,7 @@ impl Layout {
                 (None, Some(_)) => site.name.clone(),
             },
         };
-        format!("{}:{}", before_port(&machine), unit.metrics_port)
+        format!("{}:{port}", before_port(&machine))
     }
 
     /// The controller's address in the form before a port.
@@ -274,28 +284,45 @@ impl Site {
             path_rule: host.map(|host| host.path_rule).unwrap_or_default(),
             architecture: host.and_then(|host| host.architecture),
             workers: Vec::new(),
+            served: Vec::new(),
             elastic: None,
         }
     }
+
+    /// Whether a container here gets accelerators of the machine.
+    pub(crate) fn has_accelerators(&self) -> bool {
+        self.workers.iter().any(|unit| unit.accelerators > 0)
+            || self.served.iter().any(|served| served.accelerator.is_some())
+    }
 }
 
-/// The locations of the plan's workers, in the order of the tiers, then of the plan.
-fn sites(request: &Request<'_>, infrastructure: Option<&Infrastructure>) -> Vec<Site> {
+/// Returns the index of a site, which is added if it is new.
+fn site_of(
+    sites: &mut Vec<Site>,
+    tier: &str,
+    location: Option<&str>,
+    infrastructure: Option<&Infrastructure>,
+) -> usize {
+    let is_it = |site: &Site| site.tier == tier && site.location.as_deref() == location;
+    sites.iter().position(is_it).unwrap_or_else(|| {
+        sites.push(Site::new(tier, location, infrastructure));
+        sites.len() - 1
+    })
+}
+
+/// The locations of the plan's workers and devices, in the order of the tiers, then of the plan.
+fn sites(request: &Request<'_>, infrastructure: Option<&Infrastructure>) -> Result<Vec<Site>, DeployError> {
     let plan = &request.plan.plan;
     let mut sites: Vec<Site> = Vec::new();
     let (mut names, mut shorts) = (Names::default(), Names::default());
     for worker in &plan.workers {
-        let location = worker.location.as_deref();
-        let is_it = |site: &Site| site.tier == worker.tier && site.location.as_deref() == location;
-        let index = sites.iter().position(is_it).unwrap_or_else(|| {
-            sites.push(Site::new(&worker.tier, location, infrastructure));
-            sites.len() - 1
-        });
+        let index = site_of(&mut sites, &worker.tier, worker.location.as_deref(), infrastructure);
         let name = names.take(of_worker(&worker.id));
         let short = shorts.take(plain(&name));
         let unit = unit(request, infrastructure, worker, name, short);
         sites[index].workers.push(unit);
     }
+    served::place(request, infrastructure, &mut sites)?;
     if let Some(infrastructure) = infrastructure {
         let place = |site: &Site| {
             let tier = infrastructure.tiers.iter().position(|tier| tier.id.value == site.tier);
@@ -307,7 +334,7 @@ fn sites(request: &Request<'_>, infrastructure: Option<&Infrastructure>) -> Vec<
         };
         sites.sort_by_key(place);
     }
-    sites
+    Ok(sites)
 }
 
 fn unit(
@@ -391,6 +418,7 @@ fn number_accelerators(target: Target, sites: &mut [Site]) {
             unit.first_accelerator = *next;
             *next = next.saturating_add(unit.accelerators);
         }
+        served::give_accelerators(site, next);
     }
 }
 

@@ -23,6 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod addressed;
 mod compose;
 pub mod deployment;
 mod error;
@@ -147,6 +148,18 @@ pub fn elastic_elsewhere(workflow: &Workflow, target: Target) -> Option<String> 
     Some(text.to_owned())
 }
 
+/// Returns kinds of devices that the deployment serves and that a later plan of the controller would not use: the infrastructure
+/// has one address for several of them, or their machines are no workers.
+///
+/// # Errors
+/// As [`deploy`].
+pub fn lost_when_replanned(request: &Request<'_>) -> Result<Vec<String>, DeployError> {
+    match request.profiles.is_empty() {
+        true => Ok(Vec::new()),
+        false => Ok(addressed::infrastructure(&Layout::of(request)?, request)?.1),
+    }
+}
+
 /// Whether a file was written by [`deploy`]: one that a new plan lacks may be removed.
 pub fn is_generated(text: &str) -> bool {
     text.lines().next().is_some_and(|line| line.starts_with('#') && line.contains(MADE))
@@ -169,8 +182,8 @@ pub fn deploy(request: &Request<'_>) -> Result<Files, DeployError> {
         files.add(deployment::FILE_NAME, layout.document(request).to_json()?);
     }
     files.add(IGNORED_FILE, IGNORED);
-    files.add(request::PLAN, request.plan_text);
-    if let Some((_, text)) = request.infrastructure {
+    files.add(request::PLAN, addressed::plan(&layout, request)?);
+    if let (Some(text), _) = addressed::infrastructure(&layout, request)? {
         files.add(request::INFRASTRUCTURE, text);
     }
     files.add("README.md", manual::text(&layout, request));

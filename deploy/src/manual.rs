@@ -48,7 +48,8 @@ fn table(layout: &Layout) -> String {
                 of.processors, of.memory
             )
         });
-        let what: Vec<String> = controller.into_iter().chain(workers).chain(elastic).collect();
+        let devices = site.served.iter().map(|served| format!("device {} at {}", served.id, served.address));
+        let what: Vec<String> = controller.into_iter().chain(workers).chain(devices).chain(elastic).collect();
         text +=
             &format!("| {} | {} | {machine}{architecture} | {} |\n", site.name, site.tier, what.join(", "));
     }

@@ -82,7 +82,9 @@ fn prometheus(layout: &Layout, target: Target) -> Prometheus {
             Target::Kubernetes => {
                 format!("{}-0.workers.{}.svc:{}", unit.service(), layout.project, unit.metrics_port)
             }
-            Target::Compose | Target::Systemd => layout.metrics_target(site, unit),
+            Target::Compose | Target::Systemd => {
+                layout.metrics_target(site, unit.service(), unit.metrics_port)
+            }
         };
         let labels = [
             ("cluster_worker", unit.name.clone()),
@@ -91,7 +93,22 @@ fn prometheus(layout: &Layout, target: Target) -> Prometheus {
         ];
         Targets { targets: vec![at], labels: labels.into() }
     });
-    Prometheus {
+    let devices: Vec<Targets> = layout
+        .served()
+        .map(|(site, served)| {
+            let at = layout.metrics_target(site, served.service(), served.metrics_port);
+            let labels = [("tier", site.tier.clone()), ("location", site.name.clone())];
+            Targets { targets: vec![at], labels: labels.into() }
+        })
+        .collect();
+    let devices = (!devices.is_empty()).then_some(Scrape {
+        job_name: "devices",
+        scheme: None,
+        authorization: None,
+        tls_config: None,
+        static_configs: devices,
+    });
+    let mut prometheus = Prometheus {
         global: Global { scrape_interval: "5s", evaluation_interval: "5s" },
         rule_files: vec!["alerts.yaml".into()],
         scrape_configs: vec![
@@ -113,5 +130,7 @@ fn prometheus(layout: &Layout, target: Target) -> Prometheus {
                 static_configs: agents.collect(),
             },
         ],
-    }
+    };
+    prometheus.scrape_configs.extend(devices);
+    prometheus
 }

@@ -23,6 +23,17 @@ pub enum Target {
     Systemd,
 }
 
+impl Target {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Compose => "compose",
+            Self::Kubernetes => "kubernetes",
+            Self::Systemd => "systemd",
+        }
+    }
+}
+
 /// Network of the containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkMode {

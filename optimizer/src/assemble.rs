@@ -9,7 +9,7 @@
 //! | bytes per record by the models chosen | `sizes` |
 //! | operators that need all their records in one stage | `meeting` |
 //! | service times of variants on machines | `services` |
-//! | models that run on devices for stages | `devices` |
+//! | models that run on devices for stages | `devices`, `rows` |
 //! | rows of accuracy | `accuracy` |
 //! | operators that no link reaches | `reach` |
 //! | when readers see results, checkpoints | `publication` |
@@ -23,6 +23,7 @@ mod meeting;
 mod publication;
 mod rates;
 mod reach;
+mod rows;
 mod services;
 mod sizes;
 mod streams;
@@ -35,9 +36,8 @@ pub(crate) use rates::outputs_of;
 use crate::problem::{LatencyLimit, Limits, Problem, ReturnTraffic};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::infrastructure::{Infrastructure, numbered_machine};
 use tidemill_spec::kinds::KindTable;
-use tidemill_spec::manifest::TensorBytes;
 use tidemill_spec::plan::default_percentile;
 use tidemill_spec::profile::Profile;
 use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
@@ -68,11 +68,29 @@ pub struct Model {
     pub id: String,
     /// Backends that its manifest names; empty: not known.
     pub backends: Vec<String>,
-    /// Bytes of a record's tensors; none: no device runs it.
+    /// Bytes of a record's tensors; none: they do not go to a device.
     pub tensors: Option<TensorBytes>,
+    /// None: its rows do not go to a device.
+    pub rows: Option<Rows>,
     /// Why it cannot run here, for example because it was not fetched. A model with an obstacle is planned only where
     /// all models of its operator have one.
     pub obstacle: Option<String>,
+}
+
+/// Bytes of the tensors of one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorBytes {
+    /// Of the inputs.
+    pub sent: u64,
+    /// Of the outputs.
+    pub received: u64,
+}
+
+/// Rows of a model that a device can prepare and finish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// Whether the operator gives on all columns of its input, so that its records are longer than those by the results.
+    pub keeps_all: bool,
 }
 
 /// Choices of the user beyond the files. The default keeps those of the workflow.
@@ -188,10 +206,7 @@ pub struct Site {
 impl Site {
     /// Name of a machine that the infrastructure does not name.
     pub fn machine(&self, worker_type: &str, index: u32) -> String {
-        match &self.location {
-            Some(name) => format!("{}-{name}-{worker_type}-{index}", self.tier),
-            None => format!("{}-{worker_type}-{index}", self.tier),
-        }
+        numbered_machine(&self.tier, self.location.as_deref(), worker_type, index)
     }
 }
 

@@ -3,34 +3,38 @@
 //!
 //! Every result comes from planning again with one change, so it holds exactly as the planner's proofs do: with proven
 //! intervals `[lo, hi]` of the cost before and after, the price of the change is in `[lo' - hi, hi' - lo]`. Cost is a
-//! step function of a service level, so the slope of a relaxation would be no price.
+//! step function of a service level, so the slope of a relaxation would be no price. Searches begin from the plans and
+//! bounds of those before (`explain/asked.rs`).
+mod asked;
 mod combined;
 mod devices;
 mod front;
+mod percentiles;
+mod questions;
 mod relax;
 mod scale;
 #[cfg(test)]
 mod tests;
 
+pub use asked::{Effort, PRINTED};
 pub use combined::combination;
-pub use devices::{DeviceReason, OtherKind, device_reasons};
+pub use devices::{DeviceReason, OtherKind};
 pub use front::{FrontPoint, Surface, SurfacePoint, accuracy_front, latency_front};
+pub use percentiles::{OtherPercentile, PercentileCost};
 pub use relax::{MissingWorkers, Relaxation, Relaxed, relaxations};
 pub use scale::{with_accuracy, with_latency, with_rate};
 
-use crate::planner::{Planner, PlannerError, SearchLimits};
-use crate::planners::exact::Exact;
+use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::solution::{Outcome, Solution};
 use crate::summary::Summary;
+use questions::Questions;
 
 /// A limit binds from this used share on.
 const BINDING: f64 = 0.99;
-/// Number of rejected plans shown.
-const REJECTED: usize = 3;
 
-/// The explanation of a plan.
-#[derive(Debug, Clone, PartialEq)]
+/// The explanation of a plan, as far as its questions are answered.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Explanation {
     /// Limits that bind the plan.
     pub binding: Vec<Binding>,
@@ -38,6 +42,27 @@ pub struct Explanation {
     pub prices: Vec<LevelPrice>,
     /// The best rejected plans.
     pub rejected: Vec<Rejected>,
+    /// How each operator with both possibilities runs: on a device, or on the worker of its stage.
+    pub devices: Vec<DeviceReason>,
+    /// Cost at other percentiles.
+    pub percentiles: Vec<PercentileCost>,
+    /// Questions whose search ended without an answer.
+    pub open: Vec<Open>,
+    /// Number of questions, an estimate until all are answered.
+    pub questions: usize,
+    /// Effort so far.
+    pub effort: Effort,
+}
+
+/// A question without an answer: the search found nothing in time, and did not prove that there is nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Open {
+    /// Whether a plan below the level on accuracy is cheaper.
+    WithoutAccuracy,
+    /// Whether a plan above the levels on latency is cheaper.
+    WithoutLatency,
+    /// The cheapest plan with other variants; it costs at least this, in $/h.
+    OtherVariants(f64),
 }
 
 /// A limit that binds.
@@ -104,6 +129,8 @@ pub struct LevelPrice {
     pub is_impossible: bool,
     /// The plan after the change.
     pub after: Option<Solution>,
+    /// Whether the time limit ended the search.
+    pub is_cut: bool,
 }
 
 /// A rejected plan.
@@ -115,6 +142,10 @@ pub struct Rejected {
     pub cost: f64,
     /// Why it was rejected.
     pub reason: Reason,
+    /// No plan of its kind costs less, in $/h.
+    pub least: f64,
+    /// Whether the time limit ended the search.
+    pub is_cut: bool,
 }
 
 /// Why a plan was rejected.
@@ -128,7 +159,8 @@ pub enum Reason {
     Latency(f64),
 }
 
-/// Explains the plan of an outcome.
+/// Explains the plan of an outcome, with one record per second more than `rate`, and at other percentiles. The time
+/// limit is one for all searches. `seen` gets the explanation so far after each answer.
 ///
 /// # Errors
 /// Errors of the planner.
@@ -136,22 +168,15 @@ pub fn explain(
     problem: &Problem,
     outcome: &Outcome,
     rate: f64,
+    percentiles: &[OtherPercentile],
     limits: &SearchLimits,
+    seen: &mut dyn FnMut(&Explanation),
 ) -> Result<Explanation, PlannerError> {
-    let Some(solution) = &outcome.solution else {
-        return Ok(Explanation { binding: Vec::new(), prices: Vec::new(), rejected: Vec::new() });
+    let (Some(solution), Some(cost)) = (&outcome.solution, outcome.cost) else {
+        return Ok(Explanation::default());
     };
-    let limits = &SearchLimits { every_wait: false, ..*limits };
-    let rejected = rejected(problem, outcome, limits)?;
-    let mut binding = binding(problem, solution);
-    let is_too_inaccurate = |rejected: &Rejected| matches!(rejected.reason, Reason::Accuracy(_));
-    if rejected.iter().any(is_too_inaccurate)
-        && let (Some(limit), Some(accuracy)) =
-            (problem.limits.accuracy, problem.accuracy_of(&solution.variants))
-    {
-        binding.push(Binding::Accuracy { slack: accuracy - limit });
-    }
-    Ok(Explanation { binding, prices: prices(problem, outcome, rate, limits)?, rejected })
+    let bound = outcome.bound.unwrap_or(0.0).min(cost);
+    Questions::new(problem, (cost, bound, solution), limits, seen).answered(rate, percentiles)
 }
 
 /// Returns the limits that bind a plan, except accuracy, which only cheaper plans without it can show.
@@ -184,70 +209,4 @@ pub fn binding(problem: &Problem, solution: &Solution) -> Vec<Binding> {
         found.push(Binding::Latency { seconds: slowest, limit });
     }
     found
-}
-
-/// Prices of one record per second, one point of accuracy and 10 ms, for the levels in force.
-fn prices(
-    problem: &Problem,
-    outcome: &Outcome,
-    rate: f64,
-    limits: &SearchLimits,
-) -> Result<Vec<LevelPrice>, PlannerError> {
-    let mut changed = vec![(LevelChange::Rate(1.0), with_rate(problem, (rate + 1.0) / rate))];
-    if let Some(accuracy) = problem.limits.accuracy {
-        changed.push((LevelChange::Accuracy(1.0), with_accuracy(problem, Some(accuracy + 1.0))));
-    }
-    if problem.limits.latency.iter().any(|limit| limit.seconds > 0.01) {
-        changed.push((LevelChange::Latency(0.01), with_latency(problem, |seconds| seconds - 0.01)));
-    }
-    let (before_high, before_low) = (outcome.cost.unwrap_or(0.0), outcome.bound.unwrap_or(0.0));
-    let mut all = Vec::new();
-    for (change, problem) in changed {
-        let after = Exact.plan(&problem, limits)?;
-        let price = after.cost.map(|cost| {
-            let low = after.bound.unwrap_or(0.0) - before_high;
-            // A stricter level is never cheaper.
-            (low.max(0.0), (cost - before_low.min(before_high)).max(0.0))
-        });
-        let is_impossible = after.bound == Some(f64::INFINITY);
-        all.push(LevelPrice { change, price, is_impossible, after: after.solution });
-    }
-    Ok(all)
-}
-
-/// The cheapest plans without one of the service levels, and the cheapest with other variants.
-fn rejected(
-    problem: &Problem,
-    outcome: &Outcome,
-    limits: &SearchLimits,
-) -> Result<Vec<Rejected>, PlannerError> {
-    let Some(chosen) = &outcome.solution else { return Ok(Vec::new()) };
-    let own_cost = outcome.cost.unwrap_or(0.0);
-    let mut all: Vec<Rejected> = Vec::new();
-    let cheaper = |found: &Outcome| found.cost.is_some_and(|cost| cost < own_cost * (1.0 - 1e-9));
-    if problem.limits.accuracy.is_some() {
-        let found = Exact.plan(&with_accuracy(problem, None), limits)?;
-        if let (true, Some(solution), Some(cost)) = (cheaper(&found), found.solution, found.cost) {
-            let reason = Reason::Accuracy(problem.accuracy_of(&solution.variants));
-            all.push(Rejected { solution, cost, reason });
-        }
-    }
-    if !problem.limits.latency.is_empty() {
-        let mut free = problem.clone();
-        free.limits.latency.clear();
-        let found = Exact.plan(&free, limits)?;
-        if let (true, Some(solution), Some(cost)) = (cheaper(&found), found.solution, found.cost) {
-            let summary = Summary::new(&free, &solution).ok();
-            let slowest = summary.as_ref().and_then(Summary::slowest).map_or(0.0, |path| path.total());
-            all.push(Rejected { solution, cost, reason: Reason::Latency(slowest) });
-        }
-    }
-    let mut excluded = vec![chosen.variants.clone()];
-    while all.len() < REJECTED {
-        let found = Exact.plan_without(problem, limits, &excluded)?;
-        let (Some(solution), Some(cost)) = (found.solution, found.cost) else { break };
-        excluded.push(solution.variants.clone());
-        all.push(Rejected { reason: Reason::Dearer(cost - own_cost), solution, cost });
-    }
-    Ok(all)
 }

@@ -21,6 +21,7 @@ use crate::solution::Solution;
 use crate::summary::headroom;
 use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
+use tidemill_spec::backend;
 use tidemill_spec::plan::{
     LatencyBasis, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass, SOURCE_DEVICE, Stage,
     default_percentile,
@@ -187,10 +188,14 @@ fn variants(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> BT
     with_models.map(|(operator, &m)| (operator.id.clone(), operator.variants[m].id.clone())).collect()
 }
 
-/// The device of an operator whose model stays on the processors of its worker, if it is to have a process of its own.
-fn own_device(workflow: &Workflow, operator: &str) -> Option<String> {
-    let of = workflow.operators.iter().find(|of| of.id == *operator)?;
-    of.device.as_ref()?.own()
+/// The device of an operator whose model stays on the processors of its worker, if it is to have a process of its own: by its back
+/// end, or as the workflow says.
+fn own_device(workflow: &Workflow, operator: &str, backend: Option<&str>) -> Option<String> {
+    let as_written = || {
+        let of = workflow.operators.iter().find(|of| of.id == *operator)?;
+        of.device.as_ref()?.own()
+    };
+    backend.and_then(backend::own_device).or_else(as_written)
 }
 
 fn stages(
@@ -227,13 +232,18 @@ fn stages(
                 let variant = &of.variants[solution.variants[hosting.operator]];
                 variant.modes[worker.class].get(hosting.mode)
             });
+            let backend = mode.and_then(|mode| mode.backend.clone());
             stages.push(Stage {
                 variant: variants.get(operator).cloned(),
-                backend: mode.and_then(|mode| mode.backend.clone()),
                 device: hosting
                     .and_then(|hosting| devices::named(hosting, placement.names()))
-                    .or_else(|| own_device(workflow, operator)),
+                    .or_else(|| own_device(workflow, operator, backend.as_deref())),
+                backend,
                 remote_run: hosting.and_then(|hosting| devices::remote_run(assembly, solution, hosting)),
+                sends: mode
+                    .and_then(|mode| mode.remote.as_ref())
+                    .map(|remote| remote.sends)
+                    .unwrap_or_default(),
                 share: shares[id].min(1.0),
                 max_batch: mode.map_or(1, |mode| mode.batch),
                 batching_budget: mode.map_or(TimeSpan(0), |mode| nanoseconds(mode.fill_seconds)),

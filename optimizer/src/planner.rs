@@ -34,7 +34,31 @@ pub struct SearchLimits {
     /// chooses from few waits; its bound also holds for every wait, but is that without the level. Answers that need
     /// many plans set this to false. Default: true.
     pub every_wait: bool,
+    /// Cost in $/h that no plan of the problem undercuts, by an earlier proof: a plan at this cost ends the search.
+    /// Default: 0.
+    pub floor: f64,
+    /// Cost in $/h that a plan must undercut to be of use: a bound at this cost ends the search, whose outcome then may
+    /// have no plan, or a dearer one. Default: infinite.
+    pub ceiling: f64,
 }
+
+impl SearchLimits {
+    /// Returns the cost that a further plan must undercut, given that of the cheapest plan so far.
+    pub(crate) fn cutoff(&self, least: Option<f64>) -> f64 {
+        least.map_or(f64::INFINITY, |least| least * (1.0 - self.gap)).min(self.ceiling)
+    }
+
+    /// Returns the limits for a part of a problem: a bound of the part, and the cheapest plan of the others. A part
+    /// whose plan costs as much is searched, as it may be more accurate.
+    #[must_use]
+    pub(crate) fn of_part(&self, bound: f64, least: Option<f64>) -> Self {
+        let equal = least.map_or(f64::INFINITY, |least| least + 2.0 * SAME_COST * least.max(1.0));
+        Self { floor: self.floor.max(bound), ceiling: self.ceiling.min(equal), ..*self }
+    }
+}
+
+/// Costs that differ by no more than this share are equal.
+pub(crate) const SAME_COST: f64 = 1e-9;
 
 /// Solver of linear and integer programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +90,8 @@ impl Default for SearchLimits {
             solver: Solver::default(),
             more_accurate: true,
             every_wait: true,
+            floor: 0.0,
+            ceiling: f64::INFINITY,
         }
     }
 }

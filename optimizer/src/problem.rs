@@ -27,6 +27,7 @@ pub use rates::{Case, RateCase, Rates};
 pub use remote::Way;
 pub use sizes::Sizes;
 use std::collections::BTreeSet;
+pub use tidemill_spec::plan::Sends;
 
 /// A planning problem. Call [`Problem::check`] once after creating it.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,6 +121,8 @@ pub struct Remote {
     pub class: usize,
     /// Times and memory of the model there; has no remote itself. Its batches are those of the stage.
     pub run: Box<ServiceMode>,
+    /// The form of the records.
+    pub sends: Sends,
     /// Bytes of a record to the device.
     pub sent_bytes: f64,
     /// Bytes of a record back from the device.

@@ -36,19 +36,27 @@ pub(crate) fn least_effective_seconds(mode: &ServiceMode) -> f64 {
 }
 
 /// Whether effective seconds of `a` are at most those of `b` at every decay rate, as far as ordered samples show it, or
-/// means and scales of gamma distributions, as the exponential moment grows with both.
+/// means and scales of gamma distributions, as the exponential moment grows with both. That of equal calls is at most the
+/// moment of any calls with their mean.
 pub(crate) fn is_never_longer(a: &ServiceMode, b: &ServiceMode) -> bool {
-    if a.batch < b.batch || a.samples.len() != b.samples.len() {
+    let scale = |mode: &ServiceMode| match mode.mean_call_seconds {
+        0.0 => 0.0,
+        // Negligible variance counts as none.
+        mean if mode.variance_call_seconds <= 1e-12 * mean * mean => 0.0,
+        mean => mode.variance_call_seconds / mean,
+    };
+    if a.batch < b.batch {
         return false;
     }
-    if a.samples.is_empty() {
-        let scale = |mode: &ServiceMode| match mode.mean_call_seconds {
-            0.0 => 0.0,
-            // Negligible variance counts as none.
-            mean if mode.variance_call_seconds <= 1e-12 * mean * mean => 0.0,
-            mean => mode.variance_call_seconds / mean,
-        };
-        return a.mean_call_seconds <= b.mean_call_seconds && scale(a) <= scale(b);
+    match (a.samples.as_slice(), b.samples.as_slice()) {
+        ([], []) => return a.mean_call_seconds <= b.mean_call_seconds && scale(a) <= scale(b),
+        ([], of_b) => {
+            let mean = of_b.iter().sum::<f64>() / of_b.len() as f64;
+            return scale(a) == 0.0 && a.mean_call_seconds <= mean;
+        }
+        (of_a, []) => return of_a.iter().all(|seconds| *seconds <= b.mean_call_seconds),
+        (of_a, of_b) if of_a.len() != of_b.len() => return false,
+        _ => {}
     }
     let sorted = |mode: &ServiceMode| {
         let mut samples = mode.samples.clone();
@@ -86,6 +94,33 @@ mod tests {
         assert!((seconds - 0.01).abs() < 1e-5, "{seconds}");
         let short = effective_seconds(&mode, decay_rate(0.01, 95.0)).expect("finite");
         assert!(short > 0.05, "{short}");
+    }
+
+    #[test]
+    fn what_is_never_longer_is_so_at_every_rate() {
+        let with = |samples: &[f64]| ServiceMode { samples: samples.to_vec(), ..ServiceMode::constant(0.01) };
+        let spread = ServiceMode { variance_call_seconds: 1e-6, ..ServiceMode::constant(0.01) };
+        let modes = [
+            ServiceMode::constant(0.0),
+            ServiceMode::constant(0.009),
+            ServiceMode::constant(0.011),
+            spread,
+            with(&[0.008, 0.012]),
+            with(&[0.008, 0.009]),
+            with(&[0.02, 0.001, 0.009]),
+        ];
+        let mut mixed = 0;
+        for (a, b) in modes.iter().flat_map(|a| modes.iter().map(move |b| (a, b))) {
+            if !is_never_longer(a, b) {
+                continue;
+            }
+            mixed += usize::from(a.samples.len() != b.samples.len());
+            for wait in [0.001, 0.01, 0.1, 1.0, 100.0] {
+                let seconds = |mode| effective_seconds(mode, decay_rate(wait, 95.0)).unwrap_or(f64::INFINITY);
+                assert!(seconds(a) <= seconds(b) * (1.0 + 1e-9), "{a:?} {b:?} {wait}");
+            }
+        }
+        assert!(mixed >= 8, "{mixed}");
     }
 
     #[test]

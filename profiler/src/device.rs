@@ -19,7 +19,10 @@ pub struct OnDevice {
     pub model: Box<dyn Inference>,
     /// Bytes of its files, which count as its memory there.
     pub bytes: u64,
+    /// The process that computes, if it is one of this machine that was started for the model.
+    pub process: Option<u32>,
 }
 
-/// Loads a model on the device at an address. The errors are those of the device.
+/// Loads a model on a device as plans name it: `device:ADDRESS`, or `proxy:BACKEND` for a process of this machine. The errors are
+/// those of the device.
 pub type Opener<'a> = &'a dyn Fn(&ModelSpec, &str) -> Result<OnDevice, OperatorError>;

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_part_of_the_model_is_that_of_its_calls_and_a_device_is_no_processor() {
-        let device = Device { kind: "card".to_owned(), address: "hub:7400".to_owned(), backends: Vec::new() };
+        let device = Device { kind: "card".to_owned(), address: "hub:7440".to_owned(), backends: Vec::new() };
         let kind = Kind {
             worker_type: "card".to_owned(),
             how: How::Measured,
@@ -114,13 +114,13 @@ mod tests {
         let host = Host { cpu: "c".to_owned(), cores: 2, memory: Some(1 << 30), busy: Some(7.5) };
         let there = machine(&kind, &host, 1.0);
         assert_eq!((&there.cpu, there.cores, there.memory, there.factor), (&None, None, None, None));
-        assert!(there.source.is_some_and(|source| source.contains("hub:7400 by the device itself")));
+        assert!(there.source.is_some_and(|source| source.contains("hub:7440 by the device itself")));
         let task = Task {
             operator: "ear".to_owned(),
             variant: Some("s1".to_owned()),
             backend: Some("rten".to_owned()),
             cpus: None,
-            device: Some("hub:7400".to_owned()),
+            device: Some("hub:7440".to_owned()),
             batches: vec![1, 2],
         };
         let batches = [(1, vec![2_000_000; 5]), (2, vec![3_000_000; 5])].into();

@@ -167,7 +167,7 @@ mod tests {
         let models = [tasks[0].clone(), model(Some(0.5)), model(Some(1.0))];
         let mut of_models = [TaskState::default(), TaskState::default(), TaskState::default()];
         assert_eq!(next_without_pause(&models, &of_models), Some(2));
-        let there = Task { device: Some("hub:7400".to_owned()), ..model(None) };
+        let there = Task { device: Some("hub:7440".to_owned()), ..model(None) };
         assert!(wants_pause(&model(None), &of_models[0]) && !wants_pause(&there, &of_models[0]));
         of_models[2].after_pause.push(5);
         assert_eq!(next_without_pause(&models, &of_models), None);

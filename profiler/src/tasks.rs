@@ -123,7 +123,7 @@ pub struct Task {
     pub backend: Option<String>,
     /// Processors to restrain the process to.
     pub cpus: Option<f64>,
-    /// Address of the device that computes the model; none: the process.
+    /// Address of the device that computes the model; none: the process, or a program of the back end beside it.
     pub device: Option<String>,
     /// Sizes of batches.
     pub batches: Vec<u32>,
@@ -294,7 +294,7 @@ tiers:
         let infrastructure = Infrastructure::parse(&text, "i").unwrap_or_else(|errors| panic!("{errors}"));
         let device = |kind: &str| Device {
             kind: kind.to_owned(),
-            address: "hub:7400".to_owned(),
+            address: "hub:7440".to_owned(),
             backends: vec!["nothing-allows-it".to_owned(), "rten".to_owned()],
         };
         let (kinds, left) =
@@ -307,7 +307,7 @@ tiers:
         assert!(there.iter().all(|task| task.backend.as_deref() == Some("rten") && task.is_of(cards[1])));
         // One of each of the five models: both kinds are at one address.
         assert_eq!((there.len(), tasks.iter().filter(|task| task.device.is_some()).count()), (5, 5));
-        assert!(there[0].name().ends_with(" rten on hub:7400"), "{}", there[0].name());
+        assert!(there[0].name().ends_with(" rten on hub:7440"), "{}", there[0].name());
         let here = kinds.iter().find(|kind| kind.device.is_none() && kind.cpus.is_none()).unwrap();
         assert!(!there[0].is_of(here) && tasks[1].is_of(here), "{:?}", tasks[1]);
     }

@@ -13,6 +13,7 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
+use tidemill_machine::Process;
 use tidemill_operators::api::{
     BoundOperator, BoundSource, Instance, OperatorError, Output, Source, SourceRead,
 };
@@ -20,6 +21,7 @@ use tidemill_operators::bind::{Choice, bind_workflow};
 use tidemill_operators::kind::Step;
 use tidemill_operators::record::{EventTime, Metadata};
 use tidemill_operators::registry::Registry;
+use tidemill_spec::backend::own_device;
 use tidemill_spec::workflow::Workflow;
 
 /// Runs of a batch size before measuring.
@@ -106,7 +108,7 @@ pub enum Reply {
     Loaded(u64),
     /// Times of the batches.
     Measured(Times),
-    /// Bytes: the peak of the process, or the files of a model on a device.
+    /// Bytes: the peak of the process, with that of the one that computes for it, or the files of a model on a device.
     Memory(u64),
     /// Costs of the engine.
     Overheads(overheads::Found),
@@ -170,15 +172,35 @@ fn answer(
         (Request::Overheads, _) => overheads::Found::measure().map(Reply::Overheads),
         (Request::Pace, _) => Ok(Reply::Measured(vec![pace::pace()].into())),
         (Request::Memory, bench) => {
-            let on_device = bench.as_ref().and_then(|bench| bench.device_bytes());
-            Ok(Reply::Memory(on_device.unwrap_or_else(peak_memory)))
+            let computes = bench.as_ref().map_or(Computes::Here, |bench| bench.computes());
+            Ok(Reply::Memory(match computes {
+                Computes::Here => peak_memory(&Process::this()),
+                Computes::Beside(process) => {
+                    peak_memory(&Process::this()) + peak_memory(&Process::of(process))
+                }
+                Computes::There { bytes } => bytes,
+            }))
         }
     }
 }
 
-/// Peak memory of this process in bytes; 0 if the system does not report it.
-fn peak_memory() -> u64 {
-    tidemill_machine::Process::this().status().peak().unwrap_or(0)
+/// Peak memory of a process in bytes; 0 if the system does not report it.
+fn peak_memory(process: &Process) -> u64 {
+    process.status().peak().unwrap_or(0)
+}
+
+/// Where the model of an operator computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Computes {
+    /// In this process, as what has no model does.
+    Here,
+    /// In a process of this machine, which has this number and belongs to the operator: the calls are timed whole.
+    Beside(u32),
+    /// On a device: the times are those that it reports.
+    There {
+        /// Bytes of the model's files.
+        bytes: u64,
+    },
 }
 
 /// The operator under test.
@@ -193,8 +215,7 @@ enum Bench {
         inputs: Vec<RecordBatch>,
         next: usize,
         warm: BTreeSet<usize>,
-        /// Bytes of its model's files, if a device computes it: then the times are those that the device reports.
-        on_device: Option<u64>,
+        computes: Computes,
     },
 }
 
@@ -224,7 +245,13 @@ impl Bench {
                 operator.variants.retain(|written| written.value == *wanted);
             }
         }
-        let choice = Choice { variant: None, backend: load.backend.clone() };
+        let place = match (&load.device, &load.backend) {
+            (Some(address), _) => Some(format!("device:{address}")),
+            (None, backend) => backend.as_deref().and_then(own_device),
+        };
+        // This process need not have the back end of another one.
+        let backend = load.backend.clone().filter(|_| place.is_none());
+        let choice = Choice { variant: None, backend };
         let choose = |id: &str| if id == load.operator { choice.clone() } else { Choice::default() };
         let workflow = bind_workflow(&workflow, registry, choose).map_err(|found| found.render(false))?;
         if let Some(source) = workflow.sources.get(&load.operator) {
@@ -246,18 +273,20 @@ impl Bench {
         let bound = workflow
             .bind_operator(&load.operator, &choice, Step::Open)
             .map_err(|found| found.render(false))?;
-        let (instance, on_device) = match &load.device {
-            None => ((bound.make)().map_err(|error| error.to_string())?, None),
-            Some(device) => {
-                let spec = bound
+        let (instance, computes) = match &place {
+            None => ((bound.make)().map_err(|error| error.to_string())?, Computes::Here),
+            Some(place) => {
+                let mut spec = bound
                     .model
-                    .as_ref()
+                    .clone()
                     .ok_or("no device computes it: its model keeps states, or belongs to this program")?;
-                let OnDevice { model, bytes } = open(spec, device).map_err(|error| error.to_string())?;
-                (Instance::Inference(model), Some(bytes))
+                spec.backend = load.backend.clone().unwrap_or(spec.backend);
+                let OnDevice { model, bytes, process } =
+                    open(&spec, place).map_err(|error| error.to_string())?;
+                (Instance::Inference(model), process.map_or(Computes::There { bytes }, Computes::Beside))
             }
         };
-        let mut bench = Self::Operator { bound, instance, inputs, next: 0, warm: BTreeSet::new(), on_device };
+        let mut bench = Self::Operator { bound, instance, inputs, next: 0, warm: BTreeSet::new(), computes };
         bench.once(1).map_err(|error| error.to_string())?;
         Ok((bench, stopwatch.nanoseconds()))
     }
@@ -277,10 +306,10 @@ impl Bench {
             }
         }
         let first = self.once(batch)?;
-        let runs = match self.device_bytes() {
+        let runs = match self.computes() {
             // Its clock is the device's, and each call takes a round trip.
-            Some(_) => 1,
-            None => (LEAST_SAMPLE / first.whole.max(1)).clamp(1, MOST_RUNS),
+            Computes::There { .. } => 1,
+            Computes::Here | Computes::Beside(_) => (LEAST_SAMPLE / first.whole.max(1)).clamp(1, MOST_RUNS),
         };
         let stopwatch = Stopwatch::start();
         let mut times = Times { each: Vec::new(), model: first.model.map(|_| 0) };
@@ -297,11 +326,10 @@ impl Bench {
         Ok(times)
     }
 
-    /// Bytes of the files of a model on a device.
-    fn device_bytes(&self) -> Option<u64> {
+    fn computes(&self) -> Computes {
         match self {
-            Self::Source { .. } => None,
-            Self::Operator { on_device, .. } => *on_device,
+            Self::Source { .. } => Computes::Here,
+            Self::Operator { computes, .. } => *computes,
         }
     }
 
@@ -334,7 +362,7 @@ impl Bench {
                 }
                 Err(OperatorError::new("it gives no records"))
             }
-            Self::Operator { bound, instance, inputs, next, on_device, .. } => {
+            Self::Operator { bound, instance, inputs, next, computes, .. } => {
                 let mut output = Output::default();
                 if let Instance::Stateful(_) = instance {
                     return epoch(bound, instance, inputs, next, batch).map(Call::from);
@@ -353,7 +381,7 @@ impl Bench {
                     Instance::Stateful(_) => {}
                 }
                 let elapsed = stopwatch.nanoseconds();
-                if on_device.is_some() {
+                if let Computes::There { .. } = computes {
                     let times =
                         output.device.ok_or_else(|| OperatorError::new("the device reports no times"))?;
                     let computed = nanoseconds(times.compute);
@@ -444,7 +472,7 @@ sinks: [{id: out, kind: jsonl, input: same, options: {path: out.jsonl}}]
         }
     }
 
-    fn bench_of_fake(on_device: Option<u64>) -> Bench {
+    fn bench_of_fake(computes: Computes) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let workflow = Workflow::load(load(folder.path(), "large", Vec::new()).workflow).unwrap();
         let bound = bind_workflow(&workflow, &Registry::builtin(), |_| Choice::default()).unwrap();
@@ -455,13 +483,13 @@ sinks: [{id: out, kind: jsonl, input: same, options: {path: out.jsonl}}]
             inputs: vec![rows],
             next: 0,
             warm: BTreeSet::new(),
-            on_device,
+            computes,
         }
     }
 
     #[test]
     fn the_time_of_the_model_itself_is_told_beside_that_of_the_calls() {
-        let times = bench_of_fake(None).measure(1, 0.0, 7, 100).unwrap();
+        let times = bench_of_fake(Computes::Here).measure(1, 0.0, 7, 100).unwrap();
         // 2 ms by the model's clock in each of the seven, however long the calls took.
         assert_eq!((times.each.len(), times.model), (7, Some(14_000_000)));
         assert!(times.each.iter().all(|time| *time != 7_000_000), "{times:?}");
@@ -469,7 +497,7 @@ sinks: [{id: out, kind: jsonl, input: same, options: {path: out.jsonl}}]
 
     #[test]
     fn the_times_of_a_model_on_a_device_are_those_that_the_device_reports() {
-        let mut bench = bench_of_fake(Some(1234));
+        let mut bench = bench_of_fake(Computes::There { bytes: 1234 });
         let times = bench.measure(3, 0.0, 5, 5).unwrap();
         assert_eq!(times, Times { each: vec![21_000_000; 5], model: Some(105_000_000) });
         let memory = answer(Request::Memory, &Registry::builtin(), &nowhere, &mut Some(bench));

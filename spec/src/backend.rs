@@ -48,3 +48,17 @@ impl BackendChoice {
 pub fn runtime(backend: &str) -> &str {
     backend.split_once(':').map_or(backend, |(runtime, _)| runtime)
 }
+
+/// Back ends that compute in programs of their own, `tidemill-device-NAME`, and never in the process of a stage.
+pub const OWN_PROGRAMS: [&str; 2] = ["torch", "tvm"];
+
+/// Returns the device of a stage with this back end, where the back end decides it: `proxy:torch` for `torch`.
+///
+/// ```
+/// use tidemill_spec::backend::own_device;
+/// assert_eq!(own_device("torch").as_deref(), Some("proxy:torch"));
+/// assert_eq!(own_device("ort"), None);
+/// ```
+pub fn own_device(backend: &str) -> Option<String> {
+    OWN_PROGRAMS.contains(&backend).then(|| format!("proxy:{backend}"))
+}

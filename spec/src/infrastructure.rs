@@ -26,11 +26,13 @@ mod check;
 mod devices;
 mod hosts;
 mod load;
+mod machines;
 mod paths;
 
 pub use devices::Device;
-pub(crate) use devices::is_address;
+pub(crate) use devices::{ADDRESSES, is_address};
 pub use hosts::{Architecture, Host, SshAddress};
+pub use machines::{Machine, numbered_machine};
 pub use paths::{NetworkPath, PathRule};
 
 /// Tiers of machines and the links between them.

@@ -50,7 +50,6 @@ mod picture;
 mod postprocess;
 mod preprocess;
 mod state;
-mod tensors;
 
 pub use artifact::Artifact;
 pub use boxes::{Activation, Background, BoxDecoding, BoxForm, BoxScores, Grid, GridForm, Level};
@@ -64,7 +63,6 @@ pub use picture::{Align, Filter, Round};
 pub use postprocess::{EntityScheme, Postprocess, TextDecoding, TopValues};
 pub use preprocess::{MelScale, Preprocess, Taper, TokenValues};
 pub use state::State;
-pub use tensors::TensorBytes;
 
 /// A model manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

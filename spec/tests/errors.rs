@@ -297,7 +297,7 @@ fn infrastructure() {
         (&[("kind: gpu-t4", "kind: gpu-t4, count: 0")], &["E0318"], "1 or more"),
         (&[("kind: gpu-t4", "kind: proxy")], &["E0318"], "another name"),
         (&[("kind: gpu-t4", "kind: GPU")], &["E0115"], "`gpu`"),
-        (&[("example:7400", "example")], &["E0318"], "`hub.local:7400`"),
+        (&[("example:7440", "example")], &["E0318"], "`hub.local:7440`"),
         (&[("devices: [", "devices: [{kind: gpu-t4}, ")], &["E0318"], "`count`"),
         (&[("count: 2", "count: 2, names: [a]")], &["E0313"], "a name for each machine"),
         (&[("to: cloud", "to: clod")], &["E0305"], "did you mean `cloud`?"),

@@ -1,4 +1,6 @@
 //! Compares predictions of the plan and the profile with measurements of an emulated run.
+mod devices;
+
 use super::dilation::{stage_rate, up};
 use super::speeds::{Basis, StageSpeed};
 use super::{Emulated, Worker};
@@ -63,7 +65,7 @@ pub struct Row {
     /// `rate`, `latency_mean`, `latency_p50`, `latency_p90`, `latency_p99`, `accuracy`, `cost`, `cost_compute`, `cost_network`, `utilization`,
     /// `traffic`.
     pub quantity: &'static str,
-    /// Sink, worker or link; empty: all.
+    /// Sink, worker, device or link; empty: all.
     pub of: String,
     /// Unit of the figures.
     pub unit: &'static str,
@@ -90,6 +92,15 @@ impl Row {
     pub fn difference_percent(&self) -> Option<f64> {
         let (predicted, measured) = (self.predicted?, self.measured?);
         (predicted != 0.0).then(|| (measured - predicted) * 100.0 / predicted)
+    }
+
+    /// Accepts a difference of few percentage points.
+    fn tolerate_points(&mut self) {
+        let points =
+            self.predicted.zip(self.measured).map(|(predicted, measured)| (predicted - measured).abs());
+        if self.verdict == Verdict::Differs && points.is_some_and(|points| points <= TOLERANCE_POINTS) {
+            self.verdict = as_predicted(&self.enforced_by);
+        }
     }
 
     /// Explains a median that differs but is within the range of the prediction.
@@ -215,8 +226,9 @@ impl Comparing<'_> {
         for worker in &self.emulated.workers {
             rows.extend(self.utilization(worker));
         }
+        rows.extend(self.emulated.devices.iter().filter_map(|device| self.device_utilization(device)));
         for (way, wire) in self.emulated.ways.iter().zip(&self.meters.wires) {
-            let measured = wire.data_bytes as f64 / self.seconds;
+            let measured = priced_bytes(wire) as f64 / self.seconds;
             rows.push(row(
                 "traffic",
                 &way.name(),
@@ -277,6 +289,8 @@ impl Comparing<'_> {
     fn speed(&self) -> Vec<String> {
         let workers = self.emulated.workers.iter().filter(|worker| worker.basis == Some(Basis::Enforced));
         let types: BTreeSet<&str> = workers.map(|worker| worker.worker_type.as_str()).collect();
+        let kinds = self.emulated.devices.iter().map(|device| device.kind.as_str());
+        let types: BTreeSet<&str> = types.into_iter().chain(kinds).collect();
         let mut by: Vec<String> = types.into_iter().map(|name| format!("speed of {name}")).collect();
         if self.emulated.dilation.factor != 1.0 {
             by.push(format!("dilation {}", self.emulated.dilation.factor));
@@ -349,10 +363,12 @@ impl Comparing<'_> {
         rows.push(row);
     }
 
-    /// Adds prices of the workers, and bytes as transmitted at the prices of the links: the optimizer's cost function.
+    /// Adds prices of the workers and devices, and bytes as transmitted at the prices of the links: the optimizer's cost function.
     fn costs(&self, rows: &mut Vec<Row>) {
-        let compute: f64 = self.emulated.workers.iter().map(|worker| worker.dollars_per_hour).sum();
-        let per_hour = |wire: &WireReport| wire.data_bytes as f64 / self.seconds * 3600.0;
+        let workers = self.emulated.workers.iter().map(|worker| worker.dollars_per_hour);
+        let devices = self.emulated.devices.iter().map(|device| device.dollars_per_hour);
+        let compute: f64 = workers.chain(devices).sum();
+        let per_hour = |wire: &WireReport| priced_bytes(wire) as f64 / self.seconds * 3600.0;
         let ways = self.emulated.ways.iter();
         let network: f64 = ways
             .clone()
@@ -396,11 +412,7 @@ impl Comparing<'_> {
         };
         let predicted = predicted.map(|part| part * 100.0);
         let mut row = row("utilization", &worker.id, "%", predicted, Some(measured), by, TOLERANCE);
-        if row.verdict == Verdict::Differs
-            && predicted.is_some_and(|predicted| (predicted - measured).abs() <= TOLERANCE_POINTS)
-        {
-            row.verdict = as_predicted(&row.enforced_by);
-        }
+        row.tolerate_points();
         Some(row)
     }
 
@@ -435,6 +447,11 @@ impl Comparing<'_> {
         let proposed = self.emulated.dilation.factor * longer * PROPOSED_HEADROOM;
         Overruns { calls, of, proposed_dilation: too_many.then(|| up(proposed)) }
     }
+}
+
+/// Bytes that are priced: those of frames with records, and tensors.
+fn priced_bytes(wire: &WireReport) -> u64 {
+    wire.data_bytes + wire.tensor_bytes
 }
 
 /// Reason why a sink's accuracy proves nothing. Its samples are counted as in a profile: independent ones, because the

@@ -119,19 +119,25 @@ fn loads(program: &Program, speeds: &[StageSpeed], closed: bool) -> Option<Vec<L
     let mut workers: Vec<(&str, Load)> = Vec::new();
     for speed in speeds {
         let ratio = match speed.basis {
+            _ if speed.device.is_some() => speed.full_ratio(),
             Basis::Quota(share) => 1.0 / share.max(1e-9),
             _ => speed.full_ratio() / speed.share.unwrap_or(1.0),
         };
         let busy = if closed { 1.0 } else { need(program, speed)? * ratio };
-        match workers.iter_mut().find(|(worker, _)| *worker == speed.worker) {
+        match workers.iter_mut().find(|(worker, _)| *worker == computes(speed)) {
             Some((_, load)) => {
                 load.busy = (load.busy + busy).min(1.0);
                 load.ratio = load.ratio.min(ratio);
             }
-            None => workers.push((&speed.worker, Load { busy: busy.min(1.0), ratio })),
+            None => workers.push((computes(speed), Load { busy: busy.min(1.0), ratio })),
         }
     }
     Some(workers.into_iter().map(|(_, load)| load).collect())
+}
+
+/// The worker or device that computes a stage's model.
+fn computes(speed: &StageSpeed) -> &str {
+    speed.device_id().unwrap_or(&speed.worker)
 }
 
 /// Returns the least factor, in tenths, with which calls end in time although calls of other workers compute meanwhile. A
@@ -171,7 +177,10 @@ fn tightest(speeds: &[StageSpeed]) -> Option<String> {
         speed.stage,
         milliseconds(here * 1e3),
         milliseconds(here * ratio * 1e3),
-        speed.worker
+        match speed.device_id() {
+            Some(device) => format!("{} and {device}, links included", speed.worker),
+            None => speed.worker.clone(),
+        }
     ))
 }
 
@@ -209,12 +218,13 @@ fn saturated(speeds: &[StageSpeed]) -> f64 {
     let mut workers: Vec<(&str, f64)> = Vec::new();
     for speed in speeds {
         let busy = match speed.basis {
+            _ if speed.device.is_some() => 1.0 / speed.full_ratio().max(1e-9),
             Basis::Quota(share) => share,
             _ => speed.share.unwrap_or(1.0) / speed.full_ratio().max(1e-9),
         };
-        match workers.iter_mut().find(|(worker, _)| *worker == speed.worker) {
+        match workers.iter_mut().find(|(worker, _)| *worker == computes(speed)) {
             Some((_, most)) => *most = most.max(busy),
-            None => workers.push((&speed.worker, busy)),
+            None => workers.push((computes(speed), busy)),
         }
     }
     workers.iter().map(|(_, busy)| busy).sum()

@@ -1,11 +1,12 @@
 //! Speeds of a plan's workers, as ratios to this machine.
+use super::on_devices::{self, DeviceSpeed};
 use crate::failure::{Failure, Kind};
 use crate::machine::Machine;
 use crate::preparation::Prepared;
 use std::fmt;
 use tidemill_engine::AssumedTimes;
 use tidemill_operators::api::Computation;
-use tidemill_spec::plan::{SOURCE_DEVICE, device_of};
+use tidemill_spec::plan::SOURCE_DEVICE;
 use tidemill_spec::profile::{BatchTime, How, Machine as Measured, Profile, Service};
 use tidemill_spec::units::{Percentile, TimeSpan};
 
@@ -75,6 +76,25 @@ impl Times {
     }
 }
 
+/// The profiled calls of a model on a type of machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Known {
+    pub(super) times: Times,
+    /// Additional seconds of a call after a pause.
+    pub(super) after_pause: f64,
+}
+
+impl Known {
+    /// None without a positive time.
+    pub(super) fn of(profile: &Profile, service: &Service) -> Option<Self> {
+        Some(Self { times: Times::of(service)?, after_pause: longer(profile, service) })
+    }
+
+    pub(super) fn scaled(self, factor: f64) -> Self {
+        Self { times: self.times.scaled(factor), after_pause: self.after_pause * factor }
+    }
+}
+
 /// Speed of a stage with a model on its worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageSpeed {
@@ -82,8 +102,12 @@ pub struct StageSpeed {
     pub stage: String,
     /// Its operator.
     pub operator: String,
+    /// Its model.
+    pub variant: Option<String>,
     /// Its worker.
     pub worker: String,
+    /// The device that computes its model; `there` is then the rest, on the worker.
+    pub device: Option<DeviceSpeed>,
     /// Records of a full batch.
     pub max_batch: u32,
     /// Origin of the speed.
@@ -103,6 +127,11 @@ pub struct StageSpeed {
 impl StageSpeed {
     /// Computes the ratios, once both times are known.
     pub fn settle(&mut self) {
+        if let (Some(_), Some(here)) = (&self.device, &self.here) {
+            let ratio = |records| self.seconds_in_all(records) / here.at(records);
+            self.ratios = (1..=self.max_batch.max(1)).map(ratio).collect();
+            return;
+        }
         self.ratios = match (&self.basis, &self.there, &self.here) {
             (Basis::Enforced, Some(there), Some(here)) => {
                 (1..=self.max_batch.max(1)).map(|records| there.at(records) / here.at(records)).collect()
@@ -111,9 +140,16 @@ impl StageSpeed {
         };
     }
 
+    /// Seconds of a call on worker, links and device, if nothing else is there.
+    fn seconds_in_all(&self, records: u32) -> f64 {
+        let worker = self.there.as_ref().map_or(0.0, |times| times.at(records)) / self.share.unwrap_or(1.0);
+        worker + self.device.as_ref().map_or(0.0, |on| on.network + on.model.at(records))
+    }
+
     /// Returns the stage and its calls' times, if its speed is enforced.
     pub fn assumed(&self) -> Option<(String, AssumedTimes)> {
-        let here = self.here.as_ref().filter(|_| self.basis == Basis::Enforced)?;
+        let is_paced = self.basis == Basis::Enforced && self.device.is_none();
+        let here = self.here.as_ref().filter(|_| is_paced)?;
         let here = (1..=self.max_batch.max(1)).map(|records| here.at(records)).collect();
         Some((self.stage.clone(), AssumedTimes { here, after_pause: self.after_pause }))
     }
@@ -145,15 +181,6 @@ pub(super) fn of(
         if !is_model || stage.stands_in_for.is_some() {
             continue;
         }
-        if let Some(device) = stage.device.as_deref().and_then(device_of) {
-            let message = format!(
-                "stage `{}` runs its model on the device `{device}`: an emulated run slows calls on workers only",
-                stage.id
-            );
-            return Err(Failure::new(Kind::Configuration, message).with_help(
-                "`tidemill simulate` counts devices and the links to them; or plan with `device: cpu` at the operator",
-            ));
-        }
         let chosen = prepared.models.iter().find(|model| model.stage == stage.id);
         let variant = chosen.map(|model| model.variant.as_str()).or(stage.variant.as_deref());
         let name = match variant {
@@ -178,34 +205,57 @@ pub(super) fn of(
                 "give `--profiles` with the profiles of the plan; `tidemill profile` creates one",
             ));
         }
-        let backend = stage.backend.as_deref();
+        let backend = chosen.map(|model| model.backend.as_str()).or(stage.backend.as_deref());
         let find = |worker_type: &str| profile.service(&stage.operator, variant, backend, worker_type);
-        let timed =
-            |worker_type: &str| Some((Times::of(find(worker_type)?)?, longer(profile, find(worker_type)?)));
-        let own = timed(&worker.worker_type);
-        // A share of a processor equals a whole one while its quota lasts, as in simulations.
-        let whole = profile.whole_of(&worker.worker_type);
-        let whole = whole.and_then(|(share, whole)| Some((share, timed(&whole.worker_type)?)));
+        let timed = |worker_type: &str| Known::of(profile, find(worker_type)?);
         let basis = basis(profile.machine(&worker.worker_type), host);
         let on_base = || base(profile, host).find_map(|machine| timed(&machine.worker_type));
+        let on = on_devices::of(&program.plan, stage);
+        let mut device = on
+            .map(|device| on_devices::speed(program, (stage, &name), variant, profile, device))
+            .transpose()?;
+        let mut is_assumed = false;
+        // What the worker computes of a call.
+        let mut on_type = |worker_type: &str| match on {
+            None => timed(worker_type),
+            Some(_) => on_devices::on_worker(profile, stage, variant, worker_type).map(|(known, assumed)| {
+                is_assumed |= assumed;
+                known
+            }),
+        };
+        let own = on_type(&worker.worker_type);
+        // A share of a processor equals a whole one while its quota lasts, as in simulations.
+        let whole = profile.whole_of(&worker.worker_type);
+        let whole = whole.and_then(|(share, whole)| Some((share, on_type(&whole.worker_type)?)));
+        // A quota lengthens consecutive calls by its share.
         let here = match &basis {
+            _ if on.is_some() => on_base(),
             Basis::Offered => own.clone(),
-            // A quota lengthens consecutive calls by its share.
-            Basis::Quota(share) => on_base()
-                .or_else(|| own.clone().map(|(times, longer)| (times.scaled(*share), longer * share))),
+            Basis::Quota(share) => on_base().or_else(|| own.clone().map(|known| known.scaled(*share))),
             Basis::Enforced => on_base(),
         };
-        let (share, there) = match whole {
-            Some((share, there)) => (Some(share), Some(there)),
-            None => (None, own),
+        let (share, there) = match (whole, &basis) {
+            (Some((share, there)), _) => (Some(share), Some(there)),
+            (None, Basis::Quota(share)) if on.is_some() => {
+                (Some(*share), own.map(|known| known.scaled(*share)))
+            }
+            (None, _) => (None, own),
         };
         let after_pause = (
-            there.as_ref().map_or(0.0, |(_, longer)| *longer),
+            there.as_ref().map_or(0.0, |known| known.after_pause),
             // A time to be measured here is compared with the known one there.
-            here.as_ref().or(there.as_ref()).map_or(0.0, |(_, longer)| *longer),
+            here.as_ref().or(there.as_ref()).map_or(0.0, |known| known.after_pause),
         );
-        let (there, here) = (there.map(|(times, _)| times), here.map(|(times, _)| times));
-        if there.is_none() && basis == Basis::Enforced {
+        let (there, here) = (there.map(|known| known.times), here.map(|known| known.times));
+        if let Some(device) = &mut device {
+            device.is_assumed = is_assumed;
+        }
+        // The rest of a call whose model is elsewhere cannot be told from it here, so its time is that of the profile.
+        let basis = match basis {
+            Basis::Offered if on.is_some() => Basis::Enforced,
+            basis => basis,
+        };
+        if there.is_none() && (basis == Basis::Enforced || on.is_some()) {
             let with = backend.map(|backend| format!(" with `{backend}`")).unwrap_or_default();
             let message = format!(
                 "the profile has no times of `{name}`{with} on `{}`, where stage `{}` runs",
@@ -217,7 +267,9 @@ pub(super) fn of(
         speeds.push(StageSpeed {
             stage: stage.id.clone(),
             operator: stage.operator.clone(),
+            variant: variant.map(str::to_owned),
             worker: stage.worker.clone(),
+            device,
             max_batch: stage.max_batch,
             basis,
             there,
@@ -313,7 +365,9 @@ mod tests {
         let mut speed = StageSpeed {
             stage: "s".to_owned(),
             operator: "o".to_owned(),
+            variant: None,
             worker: "w".to_owned(),
+            device: None,
             max_batch: 2,
             basis: Basis::Enforced,
             there: Times::new(vec![(1, 0.03), (2, 0.04)]),
@@ -327,5 +381,19 @@ mod tests {
         speed.basis = Basis::Offered;
         speed.settle();
         assert!(speed.ratios.is_empty());
+        // On a device a call may take as long as all parts of it together.
+        speed.device = Some(DeviceSpeed {
+            device: "hub/card".to_owned(),
+            kind: "card".to_owned(),
+            model: Times::new(vec![(1, 0.005), (2, 0.01)]).unwrap(),
+            after_pause: 0.0,
+            sent: 1,
+            received: 1,
+            network: 0.005,
+            is_assumed: false,
+        });
+        speed.settle();
+        let tenths: Vec<f64> = speed.ratios.iter().map(|ratio| (ratio * 10.0).round()).collect();
+        assert_eq!((tenths, speed.seconds_there(2)), (vec![40.0, 28.0], Some(0.04)));
     }
 }

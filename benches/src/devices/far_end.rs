@@ -118,7 +118,11 @@ impl Host {
 }
 
 fn greeting() -> Greeting {
-    Greeting { run: 1, plan_version: 1, purpose: Purpose::Device { client: "bench".to_owned() } }
+    Greeting {
+        run: 1,
+        plan_version: 1,
+        purpose: Purpose::Device { client: "bench".to_owned(), tenant: None },
+    }
 }
 
 /// A session, and the thread of its proxy.

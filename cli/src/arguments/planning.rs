@@ -175,8 +175,10 @@ Exit code 1 if they differ.")]
   tidemill explain workflow.yaml plan.yaml --infra i.yaml --profiles p.yaml     an existing plan
   tidemill explain workflow.yaml --infra i.yaml --profiles p.yaml --output json
 
-Plans again with one change at a time, so it takes about ten times as long as `tidemill plan`. Exit code 1 if the given plan
-does not keep the service levels; without a given plan, if no plan does.")]
+Plans as `tidemill plan` does, then again with one change at a time. `--time-limit` ends the search for the plan, and half of it
+all further searches together; what is not proven then, the answer says. Ctrl-C shows the answers so far.
+
+Exit codes: 0; 1 the given plan does not keep the service levels, or without a given plan, no plan does; 130 after Ctrl-C.")]
 pub(crate) struct ExplainArguments {
     /// Workflow of the plan.
     #[arg(value_name = "WORKFLOW")]

@@ -1,5 +1,5 @@
 //! The command line of `tidemill profile`.
-use super::{OutputForm, parse_time};
+use super::{DeviceCertificateArguments, OutputForm, parse_time};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -53,6 +53,8 @@ pub(crate) struct ProfileArguments {
     /// are those of the model alone as the device reports them, without the way there and back.
     #[arg(long, value_name = "KIND[=ADDRESS]", value_parser = parse_device)]
     pub(crate) device: Vec<(String, Option<String>)>,
+    #[command(flatten)]
+    pub(crate) device_certificate: DeviceCertificateArguments,
     /// Delete earlier measurements first.
     #[arg(long)]
     pub(crate) fresh: bool,

@@ -1,10 +1,11 @@
 //! Arguments of `tidemill run`.
 use super::traces::TraceArguments;
-use super::{OutputForm, explained, is_value, parse_time, state_place};
+use super::{DeviceCertificateArguments, OutputForm, explained, is_value, parse_time, state_place};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_app::choice::Setting;
+use tidemill_app::device_choice::DeviceSetting;
 use tidemill_app::emulation::{EmulationOptions, RequestedDilation};
 use tidemill_app::letters::LetterLimit;
 use tidemill_app::levels::RateChoice;
@@ -20,6 +21,7 @@ use tidemill_spec::units::{Bytes, Rate};
   tidemill run workflow.yaml --for 30s              end after 30 seconds
   tidemill run workflow.yaml --records 100 --rate max    the first 100 of each source, as fast as possible
   tidemill run workflow.yaml --set features=scene-features-small
+  tidemill run workflow.yaml --device detect=tcp://hub:7440    the model of `detect` on the device there
   tidemill run workflow.yaml --plan plan.yaml       as the plan says
   tidemill run workflow.yaml --plan plan.yaml --processes    with a process for each worker of the plan
   tidemill run workflow.yaml --plan plan.yaml --emulate --infra infrastructure.yaml --profiles profile.yaml
@@ -44,6 +46,11 @@ pub(crate) struct RunArguments {
     /// Model of an operator, by the id or path of its manifest; repeat for several.
     #[arg(long, value_name = "OPERATOR=VARIANT", value_parser = parse_setting, conflicts_with = "plan")]
     pub(crate) set: Vec<Setting>,
+    /// Device that computes the models of an operator: `tcp://HOST:PORT`, `unix:///PATH` or `session://PLACES` where `tidemill
+    /// device serve` listens, `oip:http://HOST:PORT` (a server of models), `proxy` or `proxy:BACKEND` (a process of its own),
+    /// or `cpu`; repeat for several. Overrides the plan, and the report says so.
+    #[arg(long, value_name = "OPERATOR=DEVICE", conflicts_with = "emulate")]
+    pub(crate) device: Vec<DeviceSetting>,
     /// End the sources after this time, such as `10s`.
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub(crate) duration: Option<Duration>,
@@ -64,9 +71,9 @@ pub(crate) struct RunArguments {
     /// processes.
     #[arg(long, requires = "plan")]
     pub(crate) processes: bool,
-    /// Emulate the plan on this machine, with the speed of its workers and the bandwidth and delay of its links, and
-    /// show predicted and measured figures side by side.
-    #[arg(long, requires = "plan", conflicts_with = "model_copies", help_heading = "Emulation")]
+    /// Emulate the plan on this machine, with the speed of its workers and devices and the bandwidth and delay of its links,
+    /// and show predicted and measured figures side by side.
+    #[arg(long, requires = "plan", help_heading = "Emulation")]
     pub(crate) emulate: bool,
     /// Infrastructure of the plan: machines, links and prices.
     #[arg(long = "infra", value_name = "FILE", requires = "emulate", help_heading = "Emulation")]
@@ -84,6 +91,8 @@ pub(crate) struct RunArguments {
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) traces: TraceArguments,
+    #[command(flatten)]
+    pub(crate) device_certificate: DeviceCertificateArguments,
     /// Exit with code 1 if the run misses a service level of the workflow.
     #[arg(long, help_heading = "More options")]
     pub(crate) require_slo: bool,

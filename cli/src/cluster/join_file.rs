@@ -4,7 +4,7 @@ use tidemill_app::failure::{Failure, Kind};
 use tidemill_identity::JoinAddress;
 
 /// Reads the file: a line with the address, and one with the token; without the latter the worker must have joined before.
-pub(super) fn read(file: &Path) -> Result<(JoinAddress, Option<String>), Failure> {
+pub(crate) fn read(file: &Path) -> Result<(JoinAddress, Option<String>), Failure> {
     parse(&super::connect::read(file)?).map_err(|text| {
         Failure::new(Kind::Configuration, format!("{}: {text}", file.display())).with_help(
             "write two lines: the address that the controller prints, `tidemill://HOST:PORT/FINGERPRINT`, and a token from `tidemill token`",

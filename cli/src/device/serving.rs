@@ -1,21 +1,28 @@
 //! `tidemill device serve`.
+use super::certificate;
 use crate::arguments::ServeDeviceArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::terminal::Terminal;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_app::metrics::MetricsPort;
+use tidemill_device::batching::Batching;
 use tidemill_device::daemon::tenants::{Tenant, Tenants};
 use tidemill_device::daemon::{Daemon, DaemonError, Options};
-use tidemill_engine::remote::{Certificates, Security};
+use tidemill_engine::remote::Security;
 use tidemill_inference::backend::library;
 
 /// Interval of looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Renewal of a certificate of a cluster, as long as it lives.
+#[cfg(feature = "cluster")]
+type Membership = Option<tidemill_cluster::member::Member>;
+#[cfg(not(feature = "cluster"))]
+type Membership = Option<()>;
 
 /// Serves a device until it is drained or interrupted.
 pub(super) fn serve(arguments: &ServeDeviceArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -25,11 +32,13 @@ pub(super) fn serve(arguments: &ServeDeviceArguments, terminal: &Terminal) -> an
     // A wrong one is found here, with a better message than in the process.
     let profile = super::process::profile(arguments.process.profile.as_deref())?;
     let metrics = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
+    let (security, _member) = security(arguments)?;
+    let has_tls = security.is_some();
     let options = Options {
         device: arguments.device.clone(),
         kind: arguments.kind.clone(),
         listen: arguments.listen.clone(),
-        security: security(arguments)?,
+        security: security.unwrap_or_else(Security::none),
         command: command(arguments)?,
         cache: std::path::absolute(match &arguments.cache {
             Some(cache) => cache.clone(),
@@ -42,11 +51,14 @@ pub(super) fn serve(arguments: &ServeDeviceArguments, terminal: &Terminal) -> an
         tenants: tenants(arguments)?,
         most_sessions: arguments.sessions as usize,
         longest_run: arguments.longest_run,
+        batching: arguments.batch.map(|rows| Batching { rows: rows as usize, wait: arguments.batch_wait }),
     };
     let daemon = Arc::new(Daemon::start(options).map_err(failure)?);
     for address in daemon.addresses() {
-        terminal.note(&format!("the device `{}` serves at {address}", arguments.device));
-        if address.scheme() != "unix" && arguments.certificate.is_none() {
+        // As clients write it.
+        let scheme = if has_tls && address.scheme() == "tcp" { "tls" } else { address.scheme() };
+        terminal.note(&format!("the device `{}` serves at {scheme}://{}", arguments.device, address.place()));
+        if address.scheme() != "unix" && !has_tls {
             terminal.note("without TLS: whoever reaches that address may compute here");
         }
     }
@@ -104,17 +116,17 @@ fn tenants(arguments: &ServeDeviceArguments) -> Result<Tenants, Failure> {
     })
 }
 
-fn security(arguments: &ServeDeviceArguments) -> Result<Security, Failure> {
-    let (Some(chain), Some(key), Some(authority)) =
-        (&arguments.certificate, &arguments.key, &arguments.authority)
-    else {
-        return Ok(Security::none());
-    };
-    let read = |path: &Path| {
-        std::fs::read(path)
-            .map_err(|error| Failure::new(Kind::Missing, format!("{}: {error}", path.display())))
-    };
-    let certificates =
-        Certificates { chain_pem: read(chain)?, key_pem: read(key)?, authority_pem: read(authority)? };
-    Security::mutual(&certificates).map_err(|error| Failure::new(Kind::Configuration, error.to_string()))
+/// Protection of the addresses, if the device has a certificate, and what keeps that of a cluster valid.
+fn security(arguments: &ServeDeviceArguments) -> Result<(Option<Security>, Membership), Failure> {
+    #[cfg(feature = "cluster")]
+    if let (Some(join_file), Some(state)) = (&arguments.join_file, &arguments.state) {
+        let (security, member) = super::member::join(join_file, state, &arguments.device)?;
+        return Ok((Some(security), Some(member)));
+    }
+    match (&arguments.certificate, &arguments.key, &arguments.authority) {
+        (Some(chain), Some(key), Some(authority)) => {
+            Ok((Some(certificate::read(chain, key, authority)?), None))
+        }
+        _ => Ok((None, None)),
+    }
 }

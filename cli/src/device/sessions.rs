@@ -51,7 +51,11 @@ pub(super) fn headline(device: &Listing) -> String {
     let at = device.addresses.join(", ");
     let (name, runs, queue) = (&device.device, grouped(device.runs), device.queue);
     let computed = device.computed_seconds;
-    format!("{name}{kind} at {at}: {runs} runs, computed {computed:.1} s, {queue} waiting{drains}")
+    let batches = match device.batches {
+        0 => String::new(),
+        batches => format!(", {} batches", grouped(batches)),
+    };
+    format!("{name}{kind} at {at}: {runs} runs{batches}, computed {computed:.1} s, {queue} waiting{drains}")
 }
 
 fn limit(limit: Option<u64>) -> String {

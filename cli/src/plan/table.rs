@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use tidemill_app::expectation::{Contradiction, Expectation};
 use tidemill_app::figures::{bytes, milliseconds};
 use tidemill_app::weak_figures::{AccuracyInterval, weak_figures, weak_lines};
-use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::problem::{Problem, Sends};
 use tidemill_optimizer::solution::Status;
 use tidemill_optimizer::summary::PathLatency;
 use tidemill_spec::plan::LatencyBasis;
@@ -119,7 +119,12 @@ fn variants(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::
                 None => problem.locations[hosting.location].name.clone(),
             };
             let place = match hosting.device {
-                Some(device) => format!("{place} (model on {})", planned.workers[device.worker]),
+                Some(device) => {
+                    let remote = problem.remote_of(&planned.solution, hosting);
+                    let rows = remote.is_some_and(|remote| remote.sends == Sends::Rows);
+                    let what = if rows { "rows to" } else { "model on" };
+                    format!("{place} ({what} {})", planned.workers[device.worker])
+                }
                 None => place,
             };
             let class = hosting.worker.map(|worker| planned.summary.workers[worker].class);

@@ -83,8 +83,10 @@ pub(super) fn chosen(
     Ok(devices)
 }
 
-/// Loads a model on a device, in a measuring process.
-pub(super) fn open(spec: &ModelSpec, address: &str) -> Result<OnDevice, OperatorError> {
+/// Loads a model on a device as plans name it, in a measuring process.
+pub(super) fn open(spec: &ModelSpec, device: &str) -> Result<OnDevice, OperatorError> {
     let bytes = bytes_of_files(spec)?;
-    Ok(OnDevice { model: Box::new(Direct::open(spec, address)?), bytes })
+    let model = Direct::open(spec, device)?;
+    let process = model.process();
+    Ok(OnDevice { model: Box::new(model), bytes, process })
 }

@@ -1,7 +1,7 @@
 //! `tidemill profile fit`: compares a profile with this machine, and corrects it if necessary.
 use super::measure::{Line, ended};
 use super::{prepare, written};
-use crate::arguments::{FitArguments, OutputForm};
+use crate::arguments::{DeviceCertificateArguments, FitArguments, OutputForm};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::table::{Side, Table};
@@ -45,7 +45,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
         devices: Vec::new(),
         cache: library::cache_folder().unwrap_or_else(|| scratch.path().to_owned()).join("outputs"),
         state: scratch.path().join("state"),
-        program: prepare::program()?,
+        program: prepare::program(&DeviceCertificateArguments::default())?,
         host: prepare::host(terminal),
     };
     interrupt.is_watched();

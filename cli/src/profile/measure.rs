@@ -1,6 +1,7 @@
 //! Runs the profiler from the command line, with progress.
 use super::{devices, prepare, written};
 use crate::arguments::{OutputForm, ProfileArguments};
+use crate::device::certificate;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::terminal::Terminal;
@@ -34,6 +35,7 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     let interrupt = Interrupt::listen()?;
     let infrastructure = Infrastructure::load(infra)?;
     let factors = factors(arguments, &infrastructure)?;
+    certificate::hold(&arguments.device_certificate)?;
     let devices = devices::chosen(&arguments.device, &arguments.backend, &infrastructure, terminal)?;
     let (subject, skipped) = prepare::subject(workflow_file, &arguments.backend, terminal)?;
     for line in &skipped {
@@ -53,7 +55,7 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
         devices,
         cache: library::cache_folder().unwrap_or_else(|| folder.clone()).join("outputs"),
         state,
-        program: prepare::program()?,
+        program: prepare::program(&arguments.device_certificate)?,
         host: prepare::host(terminal),
     };
     interrupt.is_watched();

@@ -1,5 +1,7 @@
 //! Inputs of any measurement: the workflow with the models that can run here, and this machine.
 use super::WORKER;
+use crate::arguments::DeviceCertificateArguments;
+use crate::device::certificate;
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +14,7 @@ use tidemill_inference::backend::backend;
 use tidemill_profiler::child::Program;
 use tidemill_profiler::subject::{Model, Subject};
 use tidemill_profiler::tasks::Host;
+use tidemill_remote::own_program;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::Workflow;
@@ -43,12 +46,11 @@ pub(super) fn host(terminal: &Terminal) -> Host {
     Host { cpu: machine.processor, cores: machine.cores, memory: machine.memory, busy }
 }
 
-/// Returns the command that starts a measuring process.
-pub(super) fn program() -> std::io::Result<Program> {
-    Ok(Program {
-        path: std::env::current_exe()?,
-        arguments: vec![WORKER.to_owned(), "--log-level".to_owned(), "error".to_owned()],
-    })
+/// Returns the command that starts a measuring process, with the certificate for devices.
+pub(super) fn program(certificate: &DeviceCertificateArguments) -> std::io::Result<Program> {
+    let mut arguments = vec![WORKER.to_owned(), "--log-level".to_owned(), "error".to_owned()];
+    arguments.extend(certificate::options(certificate));
+    Ok(Program { path: std::env::current_exe()?, arguments })
 }
 
 /// Returns the number of programs that wanted a processor in the last minute.
@@ -89,9 +91,16 @@ fn models(
                 skipped.push(format!("{id}: {name} is left out: {obstacle}"));
                 continue;
             }
-            let backends: Vec<String> = asked(operator.named_backend(), &candidate.manifest, wanted)
-                .filter(|name| backend(name, directory).is_ok())
-                .collect();
+            let mut backends = Vec::new();
+            for wanted in asked(operator.named_backend(), &candidate.manifest, wanted) {
+                match own_program::of(&wanted) {
+                    None if backend(&wanted, directory).is_err() => {}
+                    Some(Err(missing)) => {
+                        skipped.push(format!("{id}: {name} with {wanted} is left out: {missing}"));
+                    }
+                    None | Some(Ok(_)) => backends.push(wanted),
+                }
+            }
             if backends.is_empty() {
                 let named: Vec<String> =
                     candidate.manifest.backends.iter().map(ToString::to_string).collect();

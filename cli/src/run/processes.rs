@@ -1,5 +1,6 @@
 //! `tidemill run --processes`: one process per worker of the plan.
-use crate::arguments::RunArguments;
+use crate::arguments::{DeviceCertificateArguments, RunArguments};
+use crate::device::certificate;
 use crate::exit::Exit;
 use crate::terminal::Terminal;
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ pub(super) fn hosts(
     })?;
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
     command.extend(own_log_options());
+    command.extend(certificate::options(&arguments.device_certificate));
     let terminal = *terminal;
     let tell: LineListener = Arc::new(move |worker, line| terminal.relay(worker, line));
     let sockets = if arguments.emulate { Sockets::Tcp } else { Sockets::Local };
@@ -69,8 +71,9 @@ fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// The process of a worker.
-pub(crate) fn worker() -> anyhow::Result<Exit> {
-    processes::serve(std::io::BufReader::new(std::io::stdin()))?;
+pub(crate) fn worker(arguments: &DeviceCertificateArguments) -> anyhow::Result<Exit> {
+    certificate::hold(arguments)?;
+    processes::serve(std::io::BufReader::new(std::io::stdin()), tidemill_remote::certificate::set)?;
     Ok(Exit::Success)
 }
 

@@ -1,4 +1,4 @@
-//! Join material of a worker: a file with the controller's address and a token for its name, which only its container
+//! Join material of a worker or a device: a file with the controller's address and a token for its name, which only its container
 //! reads.
 use crate::cause::OperateError;
 use crate::connection::Connection;
@@ -8,14 +8,16 @@ use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use tidemill_cluster::api::{TokenAnswer, TokenRequest, WorkerView};
+use tidemill_deploy::deployment::{DeployedService, ServiceRole};
 
 /// Validity of a token in seconds; the deployment must be up within it.
 const LIFETIME: u64 = 3_600;
 
-/// Whether the join files of all workers of a location exist.
-pub(crate) fn is_prepared(place: &Place) -> bool {
-    let mut joins = place.workers().map(|(service, _)| service.join.as_ref());
-    place.workers().next().is_some()
+/// Whether the join files of all services of a location with a role exist, and there is one.
+pub(crate) fn is_prepared(place: &Place, role: ServiceRole) -> bool {
+    let services = || place.location.services.iter().filter(|service| service.role == role);
+    let mut joins = services().map(|service| service.join.as_ref());
+    services().next().is_some()
         && joins.all(|join| join.is_some_and(|join| place.own_folder.join(join).exists()))
 }
 
@@ -38,17 +40,31 @@ pub(crate) fn prepare(
             continue;
         }
         // A known worker has its certificate, or has lost it with its volume: then it needs the token.
-        let request = TokenRequest {
-            uses: Some(1),
-            seconds: Some(LIFETIME),
-            name: Some(worker.to_owned()),
-            replaces: known.is_some(),
-        };
-        let answer: TokenAnswer = connection.client.post("/v1/join-tokens", &request)?;
-        keep(&path, &format!("{}\n{}\n", connection.for_workers, answer.token))?;
+        write(&path, connection, worker, known.is_some())?;
         prepared += 1;
     }
     Ok(prepared)
+}
+
+/// Writes the join file of a device that does not serve. It may have its certificate, or have lost it with its volume.
+///
+/// # Errors
+/// The controller gives no token; the file cannot be written.
+pub(crate) fn prepare_device(
+    place: &Place,
+    connection: &Connection,
+    service: &DeployedService,
+    name: &str,
+) -> Result<(), OperateError> {
+    let Some(join) = &service.join else { return Ok(()) };
+    write(&place.own_folder.join(join), connection, name, true)
+}
+
+fn write(path: &Path, connection: &Connection, name: &str, replaces: bool) -> Result<(), OperateError> {
+    let request =
+        TokenRequest { uses: Some(1), seconds: Some(LIFETIME), name: Some(name.to_owned()), replaces };
+    let answer: TokenAnswer = connection.client.post("/v1/join-tokens", &request)?;
+    keep(path, &format!("{}\n{}\n", connection.for_workers, answer.token))
 }
 
 /// Writes a secret. Compose passes the file to a container with its permissions here, and the user in there is another one.

@@ -4,8 +4,8 @@ use crate::machine::Machine;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tidemill_deploy::deployment::{
-    DeployedLocation, DeployedService, Deployment, FILE_NAME, FormerLocation, Network, ServiceRole,
-    UPGRADED_FORMAT, all_addresses,
+    DeployedDevice, DeployedLocation, DeployedService, Deployment, FILE_NAME, FormerLocation, Network,
+    ServiceRole, UPGRADED_FORMAT, all_addresses,
 };
 
 /// Overrides the image of all containers of a location.
@@ -14,7 +14,7 @@ const IMAGE: &str = "TIDEMILL_IMAGE";
 const PORT: &str = "TIDEMILL_PORT";
 /// Overrides its port for the processes of runs on the machine's own network.
 const HOSTS_PORT: &str = "TIDEMILL_HOSTS_PORT";
-/// Overrides the address at which workers serve metrics on the machine's own network.
+/// Overrides the address at which workers and devices serve metrics on the machine's own network.
 const METRICS: &str = "TIDEMILL_METRICS_ADDRESS";
 /// The folder of locations on other machines, below the user's own.
 const REMOTE: &str = ".local/share/tidemill";
@@ -82,6 +82,12 @@ impl Place {
     /// The container that moves limits between workers of its machine.
     pub(crate) fn elastic(&self) -> Option<&DeployedService> {
         self.location.services.iter().find(|service| service.role == ServiceRole::Elastic)
+    }
+
+    /// Services of devices, with what is known of these.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (&DeployedService, &DeployedDevice)> {
+        let devices = self.location.services.iter().filter(|service| service.role == ServiceRole::Device);
+        devices.filter_map(|service| Some((service, service.device.as_ref()?)))
     }
 
     /// Services of workers, with the workers' names.
@@ -229,7 +235,12 @@ impl Site {
                 let metrics = metrics.map(|port| (place.variable(METRICS).unwrap_or_else(own), port));
                 metrics.into_iter().chain(sources(service, is_host)).collect()
             }
-            (ServiceRole::Elastic, _) => Vec::new(),
+            (ServiceRole::Device, true) => {
+                let metrics =
+                    service.metrics_port.map(|port| (place.variable(METRICS).unwrap_or_else(own), port));
+                metrics.into_iter().chain(sources(service, true)).collect()
+            }
+            (ServiceRole::Device, false) | (ServiceRole::Elastic, _) => Vec::new(),
         }
     }
 
@@ -293,7 +304,8 @@ impl Site {
             .flat_map(|place| place.location.services.iter().map(move |one| (place, one)))
             .collect();
         let fits = |service: &DeployedService, name: &str| {
-            service.service == name || service.worker.as_deref() == Some(name)
+            let device = service.device.as_ref().map(|device| device.id.as_str());
+            service.service == name || service.worker.as_deref() == Some(name) || device == Some(name)
         };
         for name in names {
             if !all.iter().any(|(_, service)| fits(service, name)) {
@@ -308,7 +320,7 @@ impl Site {
     }
 }
 
-/// Addresses of the machine for sources of a worker: those where they listen, or all on a bridge, where their ports are
+/// Addresses of the machine for sources of a worker, or for a device: those where they listen, or all on a bridge, where their ports are
 /// published.
 fn sources(service: &DeployedService, is_host: bool) -> impl Iterator<Item = (String, u16)> {
     service.sources.iter().filter_map(move |address| {
@@ -432,6 +444,32 @@ pub(crate) mod tests {
         assert_eq!((site.port(), site.hosts_port(), site.id()), (Some(7420), Some(7421), Some("live")));
         fs::write(folder.path().join("hub/.env"), "TIDEMILL_PORT=7500\nTIDEMILL_HOSTS_PORT=7501\n").unwrap();
         assert_eq!((site.port(), site.hosts_port()), (Some(7500), Some(7501)));
+    }
+
+    #[test]
+    fn a_device_is_found_by_its_id_and_has_ports_on_the_networks_of_machines() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        changed(folder.path(), |document| {
+            let device = json!({"service": "device-gpu", "role": "device", "join": "secrets/join-device-gpu",
+                                "metrics_port": 9466, "sources": ["0.0.0.0:7440"],
+                                "device": {"id": "hub-0/gpu", "name": "v-gpu", "address": "tls://hub:7440"}});
+            document["locations"][1]["services"].as_array_mut().unwrap().push(device);
+        });
+        let ports =
+            |site: &Site| site.wanted_ports(site.controller(), &site.controller().location.services[2]);
+        let site = Site::load(folder.path()).unwrap();
+        assert!(ports(&site).is_empty());
+        let chosen = site.chosen(&["hub-0/gpu".to_owned()]).unwrap();
+        assert_eq!(chosen.iter().map(|(_, one)| one.service.as_str()).collect::<Vec<_>>(), ["device-gpu"]);
+        assert_eq!(site.controller().devices().count(), 1);
+        let is_prepared = |role| crate::joining::is_prepared(site.controller(), role);
+        assert!(!is_prepared(ServiceRole::Device) && !is_prepared(ServiceRole::Elastic));
+        fs::write(folder.path().join("hub/secrets/join-device-gpu"), "").unwrap();
+        assert!(is_prepared(ServiceRole::Device) && !is_prepared(ServiceRole::Worker));
+        changed(folder.path(), |document| document["network"] = json!({"mode": "host"}));
+        let found = ports(&Site::load(folder.path()).unwrap());
+        assert_eq!(found, [("127.0.0.1".to_owned(), 9466), ("0.0.0.0".to_owned(), 7440)]);
     }
 
     #[test]

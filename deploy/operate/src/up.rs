@@ -1,4 +1,4 @@
-//! Starts a deployment: the controller, then the workers, each of which joins with a token.
+//! Starts a deployment: the controller, then the devices and the workers, each of which joins with a token.
 use crate::cause::{Cause, OperateError};
 use crate::clock;
 use crate::connection::{Connection, connect};
@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 use tidemill_cluster::api::{RunView, WorkerView};
 use tidemill_cluster::client::segment;
-use tidemill_deploy::deployment::ServiceRole;
+use tidemill_deploy::deployment::{DeployedService, ServiceRole};
 use tidemill_deploy::{IGNORED, IGNORED_FILE};
 
 /// Polling interval for the state of a run.
@@ -57,12 +57,15 @@ pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, 
         sending::folder(place, control)?;
     }
     // Workers that joined before find their controller by themselves. They start first, so that the controller does not
-    // reassign their work.
-    for place in site.places().iter().filter(|place| joining::is_prepared(place)) {
-        start(&equipment, place, ServiceRole::Worker)?;
+    // reassign their work. Devices start before them: processes of runs look for these at once.
+    for role in [ServiceRole::Device, ServiceRole::Worker] {
+        for place in site.places().iter().filter(|place| joining::is_prepared(place, role)) {
+            start(&equipment, place, role)?;
+        }
     }
     let connection = controller(&equipment, patience)?;
     keep_token(site, &connection.token)?;
+    devices(&equipment, &connection, patience.container)?;
     let known: Vec<WorkerView> = connection.client.get("/v1/workers")?;
     for place in site.places() {
         if place.workers().next().is_none() {
@@ -154,7 +157,7 @@ fn tell_of_accelerators(equipment: &Equipment<'_>) {
     for (place, found) in equipment.places() {
         if place.location.has_gpu_overlay && !found.facts.has_gpu {
             (equipment.control.tell)(&format!(
-                "{}: the workers get no accelerators, the container engine of {} has no runtime `nvidia` (NVIDIA's container toolkit adds it)",
+                "{}: workers and devices get no accelerators, the container engine of {} has no runtime `nvidia` (NVIDIA's container toolkit adds it)",
                 place.location.name,
                 place.machine.name()
             ));
@@ -162,10 +165,55 @@ fn tell_of_accelerators(equipment: &Equipment<'_>) {
     }
 }
 
+/// Starts the devices and waits until all of them serve: a run ends if one is not there when it begins.
+fn devices(
+    equipment: &Equipment<'_>,
+    connection: &Connection,
+    patience: Duration,
+) -> Result<(), OperateError> {
+    for (place, _) in equipment.places() {
+        let containers = equipment.engine(place).containers(&place.location.project)?;
+        let serves = |service: &DeployedService| {
+            let mut own = containers.iter().filter(|one| one.service == service.service);
+            own.any(|one| one.runs() && one.health.as_deref() == Some("healthy"))
+        };
+        let mut is_new = false;
+        for (service, device) in place.devices().filter(|(service, _)| !serves(service)) {
+            joining::prepare_device(place, connection, service, &device.name)?;
+            is_new = true;
+        }
+        if is_new {
+            sending::folder(place, equipment.control)?;
+        }
+        start(equipment, place, ServiceRole::Device)?;
+    }
+    let mut missing = Vec::new();
+    for (place, _) in equipment.places() {
+        for (service, device) in place.devices() {
+            let wanted = Wanted::of(place, &service.service, "the device", patience);
+            let result = wait(equipment, &Wanted { is_healthy: true, ..wanted }, |_| Ok(true));
+            if causes(result, &mut missing)?.is_some() {
+                (equipment.control.tell)(&format!(
+                    "{}: the device {} serves at {} on {}",
+                    place.location.name,
+                    device.id,
+                    device.address,
+                    place.machine.name()
+                ));
+            }
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(OperateError::of(missing)) }
+}
+
 /// Starts services of a kind; Compose leaves correct ones alone.
 fn start(equipment: &Equipment<'_>, place: &Place, role: ServiceRole) -> Result<(), OperateError> {
     let services = place.location.services.iter().filter(|service| service.role == role);
     let names: Vec<&str> = services.map(|service| service.service.as_str()).collect();
+    // Without names Compose would start all.
+    if names.is_empty() {
+        return Ok(());
+    }
     equipment.compose(place, &[&["up", "--detach", "--no-deps"][..], &names].concat())
 }
 
@@ -352,7 +400,7 @@ mod tests {
         };
         let without = told(r#"{"runc": {}}"#);
         assert!(
-            without.len() == 1 && without[0].starts_with("edge: the workers get no accelerators"),
+            without.len() == 1 && without[0].starts_with("edge: workers and devices get no accelerators"),
             "{without:?}"
         );
         assert_eq!(told(r#"{"runc": {}, "nvidia": {}}"#), Vec::<String>::new());

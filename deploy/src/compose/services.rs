@@ -4,7 +4,7 @@ use super::document::{
     Deploy, Device, GpuService, HealthCheck, Logging, Mount, Reservations, Resources, Service, ServiceSecret,
 };
 use crate::deployment::ID_LABEL;
-use crate::layout::{ELASTIC, Elastic, Layout, SERVICE, Site, Unit, has_a_plain_name};
+use crate::layout::{ELASTIC, Elastic, Layout, SERVICE, Served, Site, Unit, has_a_plain_name};
 use crate::request::NetworkMode;
 use crate::{CONTROLLER_MEMORY, GRACE_SECONDS, MOST_PROCESSES, RESULTS_FOLDER, STATE_FOLDER, USER};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(super) const IMAGE_VARIABLE: &str = "TIDEMILL_IMAGE";
 pub(super) const PORT_VARIABLE: &str = "TIDEMILL_PORT";
 /// Sets the controller's port for the processes of runs, on the machine's network.
 pub(super) const HOSTS_PORT_VARIABLE: &str = "TIDEMILL_HOSTS_PORT";
-/// Sets the address at which workers serve metrics.
+/// Sets the address at which workers and devices serve metrics.
 pub(super) const METRICS_VARIABLE: &str = "TIDEMILL_METRICS_ADDRESS";
 /// Sets the path of the engine's socket, for the elastic agent.
 pub(super) const SOCKET_VARIABLE: &str = "TIDEMILL_DOCKER_SOCKET";
@@ -121,16 +121,7 @@ pub(super) fn controller(layout: &Layout, site: &Site) -> Service {
 }
 
 pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Service {
-    let (metrics, asked) = match layout.network {
-        // Only containers of the deployment are in the network.
-        NetworkMode::Bridge => {
-            (format!("0.0.0.0:{}", unit.metrics_port), format!("127.0.0.1:{}", unit.metrics_port))
-        }
-        NetworkMode::Host => {
-            let address = format!("${{{METRICS_VARIABLE}:-127.0.0.1}}:{}", unit.metrics_port);
-            (address.clone(), address)
-        }
-    };
+    let (metrics, asked) = metrics(layout, unit.metrics_port);
     let mut service = service(layout, site, (unit.service(), STATE_FOLDER), &["health", &asked, "--ready"]);
     let facts = unit.facts(site);
     let command = ["worker", "--join-file", JOIN, "--state", STATE_FOLDER];
@@ -165,6 +156,42 @@ pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Service {
         service.labels.insert(ELASTIC_LABEL.into(), name.clone());
     }
     service
+}
+
+/// Returns the container of a device. It joins the cluster, and its certificate is that of TLS with stages.
+pub(super) fn device(layout: &Layout, site: &Site, served: &Served) -> Service {
+    let (metrics, asked) = metrics(layout, served.metrics_port);
+    let mut service = service(layout, site, (served.service(), STATE_FOLDER), &["health", &asked]);
+    let (listen, cache) = (format!("tcp://{}", served.listens), format!("{STATE_FOLDER}/models"));
+    let limit = served.memory.map_or_else(String::new, |memory| format!(",{memory}"));
+    let tenant = format!("{}={}{limit}", layout.workflow, served.share);
+    let memory = served.memory.map(|memory| memory.to_string());
+    let mut command = vec!["device", "serve", "--listen", &listen, "--device", &served.name];
+    command.extend(["--kind", &served.kind, "--tenant", &tenant]);
+    command.extend(memory.iter().flat_map(|memory| ["--memory", memory.as_str()]));
+    command.extend(["--cache", &cache, "--join-file", JOIN, "--state", STATE_FOLDER]);
+    service.command = literals(command);
+    service.command.extend(["--metrics".to_owned(), metrics]);
+    if layout.network == NetworkMode::Bridge {
+        service.hostname = Some(served.service());
+    }
+    service.secrets = vec![ServiceSecret { source: served.join(), target: "join".into() }];
+    service.cpus = served.processors;
+    service.mem_limit = served.machine_memory.map(size);
+    service.labels.insert("tidemill.device".into(), literal(&served.id));
+    service
+}
+
+/// Where a worker or a device serves metrics, and where its health check asks.
+fn metrics(layout: &Layout, port: u16) -> (String, String) {
+    match layout.network {
+        // Only containers of the deployment are in the network.
+        NetworkMode::Bridge => (format!("0.0.0.0:{port}"), format!("127.0.0.1:{port}")),
+        NetworkMode::Host => {
+            let address = format!("${{{METRICS_VARIABLE}:-127.0.0.1}}:{port}");
+            (address.clone(), address)
+        }
+    }
 }
 
 /// Returns the container that moves limits between the workers of its machine. It needs access to the engine's containers,
@@ -214,9 +241,8 @@ pub(super) fn results(unit: &Unit) -> String {
     format!("results-{}", unit.short)
 }
 
-pub(super) fn gpus(unit: &Unit) -> GpuService {
-    let device =
-        Device { driver: "nvidia", device_ids: unit.accelerator_numbers(), capabilities: vec!["gpu"] };
+pub(super) fn gpus(numbers: Vec<String>) -> GpuService {
+    let device = Device { driver: "nvidia", device_ids: numbers, capabilities: vec!["gpu"] };
     GpuService {
         deploy: Deploy { resources: Resources { reservations: Reservations { devices: vec![device] } } },
     }

@@ -1,9 +1,9 @@
 //! The description for programs.
-use super::{ELASTIC, Layout, SERVICE, Site, Unit};
+use super::{ELASTIC, Layout, SERVICE, Served, Site, Unit};
 use crate::STATE_FOLDER;
 use crate::deployment::{
-    ControllerPlace, DeployedFiles, DeployedLocation, DeployedService, Deployment, FORMAT, FormerLocation,
-    Network, ServiceRole,
+    ControllerPlace, DeployedDevice, DeployedFiles, DeployedLocation, DeployedService, Deployment, FORMAT,
+    FormerLocation, Network, ServiceRole,
 };
 use crate::request::{INFRASTRUCTURE, NetworkMode, PLAN, Request};
 use tidemill_spec::infrastructure::Architecture;
@@ -69,6 +69,7 @@ impl Layout {
             join: None,
             metrics_port: Some(self.ports.metrics),
             sources: Vec::new(),
+            device: None,
         });
         let elastic = site.elastic.is_some().then(|| DeployedService {
             service: ELASTIC.to_owned(),
@@ -77,6 +78,7 @@ impl Layout {
             join: None,
             metrics_port: None,
             sources: Vec::new(),
+            device: None,
         });
         DeployedLocation {
             name: site.name.clone(),
@@ -85,8 +87,13 @@ impl Layout {
             project: format!("{}-{}", self.project, site.name),
             host: site.host.clone(),
             architecture: site.architecture.map(Architecture::name).map(str::to_owned),
-            has_gpu_overlay: site.workers.iter().any(|unit| unit.accelerators > 0),
-            services: controller.into_iter().chain(site.workers.iter().map(service)).chain(elastic).collect(),
+            has_gpu_overlay: site.has_accelerators(),
+            services: controller
+                .into_iter()
+                .chain(site.workers.iter().map(service))
+                .chain(site.served.iter().map(device))
+                .chain(elastic)
+                .collect(),
         }
     }
 }
@@ -99,5 +106,22 @@ fn service(unit: &Unit) -> DeployedService {
         join: Some(format!("secrets/{}", unit.join())),
         metrics_port: Some(unit.metrics_port),
         sources: unit.streams.addresses.clone(),
+        device: None,
+    }
+}
+
+fn device(served: &Served) -> DeployedService {
+    DeployedService {
+        service: served.service(),
+        role: ServiceRole::Device,
+        worker: None,
+        join: Some(format!("secrets/{}", served.join())),
+        metrics_port: Some(served.metrics_port),
+        sources: vec![served.listens.clone()],
+        device: Some(DeployedDevice {
+            id: served.id.clone(),
+            name: served.name.clone(),
+            address: served.address.clone(),
+        }),
     }
 }

@@ -1,5 +1,6 @@
 //! Ports of a deployment.
 use super::Site;
+use super::served::DEVICE_PORT;
 use crate::error::DeployError;
 use crate::request::NetworkMode;
 use crate::{CONTROLLER_METRICS_PORT, HOSTS_PORT, PORT, WORKER_METRICS_PORT};
@@ -18,14 +19,14 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Assigns a port to each worker, too. Ports on the machines' own networks are unique even if locations share a
+    /// Assigns a port to each worker, and two to each device, too. Ports on the machines' own networks are unique even if locations share a
     /// machine, and differ from those of a deployment with a sufficiently distant first port.
     pub(super) fn number(
         first: Option<u16>,
         network: NetworkMode,
         sites: &mut [Site],
     ) -> Result<Self, DeployError> {
-        let units = || sites.iter().map(|site| site.workers.len()).sum::<usize>();
+        let units = || sites.iter().map(|site| site.workers.len() + 2 * site.served.len()).sum::<usize>();
         let ports = match (network, first) {
             (NetworkMode::Bridge, first) => Self { published: first.unwrap_or(PORT), ..Self::usual() },
             (NetworkMode::Host, None) => Self::usual(),
@@ -41,6 +42,24 @@ impl Ports {
         for unit in sites.iter_mut().flat_map(|site| &mut site.workers) {
             next = next.saturating_add(1);
             unit.metrics_port = if network == NetworkMode::Host { next } else { WORKER_METRICS_PORT };
+        }
+        // Those of devices follow; without a first port they listen where `tidemill device serve` usually does.
+        let mut usual = DEVICE_PORT;
+        for served in sites.iter_mut().flat_map(|site| &mut site.served) {
+            if network == NetworkMode::Bridge {
+                (served.metrics_port, served.port) = (WORKER_METRICS_PORT, DEVICE_PORT);
+                continue;
+            }
+            next = next.saturating_add(1);
+            served.metrics_port = next;
+            served.port = match first {
+                Some(_) => {
+                    next = next.saturating_add(1);
+                    next
+                }
+                None => usual,
+            };
+            usual = usual.saturating_add(1);
         }
         Ok(ports)
     }

@@ -14,6 +14,7 @@ pub(super) fn check(request: &Request<'_>, sites: &[Site]) -> Result<(), DeployE
     ];
     let mut labels: Vec<(&'static str, &str)> = Vec::new();
     for site in sites {
+        texts.extend(site.served.iter().map(|served| ("id of a device", served.id.as_str())));
         labels.push(("tier", site.tier.as_str()));
         labels.extend(site.location.iter().map(|location| ("location", location.as_str())));
         for unit in &site.workers {

@@ -43,7 +43,7 @@ fn elastic(layout: &Layout) -> String {
 
 /// The Compose command for a site, in its folder.
 fn compose(layout: &Layout, site: &Site) -> String {
-    let gpus = match site.workers.iter().any(|unit| unit.accelerators > 0) {
+    let gpus = match site.has_accelerators() {
         true => " --file compose.yaml --file compose.gpu.yaml",
         false => "",
     };
@@ -69,8 +69,14 @@ fn network(layout: &Layout) -> String {
         ),
         NetworkMode::Host => format!(
             "Every machine has to reach `{}`, ports {} and {}, and of two workers that exchange records one has to reach \
-             the other, at any port.",
-            layout.address, layout.ports.people, layout.ports.processes
+             the other, at any port.{}",
+            layout.address,
+            layout.ports.people,
+            layout.ports.processes,
+            match layout.served().next() {
+                Some(_) => " Workers have to reach the devices at the addresses in the table.",
+                None => "",
+            }
         ),
     }
 }
@@ -83,8 +89,9 @@ fn controller(layout: &Layout) -> String {
 fn joining(layout: &Layout) -> String {
     let asked = compose(layout, layout.controller_site());
     let mut text = format!(
-        "The join files, one for each worker. Create them there, then copy them to the folders `secrets` of their locations; the user {USER} \
-         of the containers must be able to read them:\n\n"
+        "The join files, one for each worker{}. Create them there, then copy them to the folders `secrets` of their locations; the user {USER} \
+         of the containers must be able to read them:\n\n",
+        if layout.served().next().is_some() { " and each device" } else { "" }
     );
     for (site, unit) in layout.units() {
         text += &format!(
@@ -95,12 +102,26 @@ fn joining(layout: &Layout) -> String {
             unit.join()
         );
     }
+    for (site, served) in layout.served() {
+        text += &format!(
+            "{INDENT}{asked} exec -T {SERVICE} tidemill token --name {} --controller-state {STATE_FOLDER} --for-join-file > \
+             ../{}/secrets/{}\n",
+            served.name,
+            site.name,
+            served.join()
+        );
+    }
     text
 }
 
 fn workers(layout: &Layout) -> String {
-    let mut text = "The workers.\n\n".to_owned();
-    for site in layout.sites.iter().filter(|site| !site.workers.is_empty()) {
+    let mut text = match layout.served().next() {
+        Some(_) => "The workers and the devices; the run ends if a device is not there when it begins.\n\n"
+            .to_owned(),
+        None => "The workers.\n\n".to_owned(),
+    };
+    let is_used = |site: &&Site| !(site.workers.is_empty() && site.served.is_empty());
+    for site in layout.sites.iter().filter(is_used) {
         text += &format!("   {}:\n\n{INDENT}{} up --detach\n\n", place(site), compose(layout, site));
     }
     text.trim_end_matches('\n').to_owned() + "\n"

@@ -19,6 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "two-tiers", targets: &[Target::Compose, Target::Kubernetes] },
     // Elastic limits of workers of one machine.
     Case { name: "elastic", targets: &[Target::Compose, Target::Kubernetes, Target::Systemd] },
+    // Kubernetes and systemd start no devices.
+    Case { name: "devices", targets: &[Target::Compose] },
     Case { name: "three-tiers", targets: &[Target::Compose, Target::Kubernetes, Target::Systemd] },
 ];
 
@@ -52,6 +54,10 @@ impl Case {
         std::fs::read_to_string(self.folder().join(name)).ok()
     }
 
+    pub(crate) fn infrastructure(&self) -> String {
+        self.text("infrastructure.yaml").unwrap()
+    }
+
     pub(crate) fn loaded(&self) -> Loaded {
         self.changed("", "")
     }
@@ -82,6 +88,13 @@ impl Loaded {
     pub(crate) fn with_infrastructure(mut self, text: &str) -> Self {
         let parsed = Infrastructure::parse(text, "infrastructure.yaml");
         self.infrastructure = Some((parsed.unwrap_or_else(|errors| panic!("{errors}")), text.to_owned()));
+        self
+    }
+
+    /// Changes the plan.
+    pub(crate) fn changed_plan(mut self, from: &str, to: &str) -> Self {
+        self.plan_text = self.plan_text.replace(from, to);
+        self.plan = PlanFile::parse(&self.plan_text, "plan.yaml").unwrap_or_else(|errors| panic!("{errors}"));
         self
     }
 

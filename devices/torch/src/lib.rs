@@ -1,4 +1,4 @@
-//! A device that computes TorchScript files by libtorch, on the processor.
-pub mod own;
+//! A device that computes TorchScript files and compiled packages by libtorch, on the processor.
+mod package;
 mod tensors;
 pub mod torch;

@@ -1,6 +1,9 @@
-//! The device: loads TorchScript files and runs their `forward`.
+//! The device: loads TorchScript files and compiled packages, and runs their `forward`.
+use crate::package::Package;
 use crate::tensors::{bytes_of, reason, to_tensor, to_value};
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tch::{CModule, IValue, Tensor};
 use tidemill_device::device::{
@@ -16,7 +19,10 @@ const VERSION: &str = "2.13.0";
 
 /// Opens the processor as a device of libtorch.
 #[derive(Debug, Clone, Copy)]
-pub struct Torch;
+pub struct Torch {
+    /// Whether it loads packages (.pt2). They are programs, so only a client that could start programs itself may bring one.
+    pub loads_packages: bool,
+}
 
 impl Opener for Torch {
     fn snapshot(&self, limits: &Limits) -> Snapshot {
@@ -33,21 +39,52 @@ impl Opener for Torch {
     fn open(&self, _limits: &Limits) -> Result<Box<dyn Device>, DeviceError> {
         // One thread for each session, as with the other back ends: the engine runs many operators.
         tch::set_num_threads(1);
-        Ok(Box::new(Processor::default()))
+        let loads_packages = self.loads_packages;
+        Ok(Box::new(Processor { loads_packages, models: HashMap::new(), tensors: HashMap::new(), held: 0 }))
+    }
+}
+
+/// Content of a file.
+enum Module {
+    Script(CModule),
+    Package(Package),
+}
+
+impl Module {
+    fn load(path: &Path, loads_packages: bool) -> Result<Self, String> {
+        match path.extension().and_then(OsStr::to_str) {
+            Some("pt") | None => {
+                let mut module = CModule::load(path).map_err(|error| reason(&error))?;
+                module.f_set_eval().map_err(|error| reason(&error))?;
+                Ok(Self::Script(module))
+            }
+            Some("pt2") if loads_packages => Package::load(path).map(Self::Package),
+            Some("pt2") => Err("a package (.pt2) is a program, and a device runs none of its clients'; name a TorchScript file \
+                 (.pt) in the manifest, or write `device: proxy:torch`"
+                .to_owned()),
+            Some(_) => Err("this device reads TorchScript files (.pt) and packages (.pt2); name one under \
+                 `artifacts: {torch: ...}` of the manifest"
+                .to_owned()),
+        }
     }
 }
 
 struct Loaded {
     name: String,
-    module: CModule,
+    module: Module,
     inputs: usize,
     outputs: usize,
     bytes: u64,
 }
 
 impl Loaded {
-    fn run(&self, inputs: &[IValue]) -> Result<Vec<Tensor>, String> {
-        let result = tch::no_grad(|| self.module.forward_is(inputs)).map_err(|error| reason(&error))?;
+    fn run(&mut self, inputs: &[&Tensor]) -> Result<Vec<Tensor>, String> {
+        let module = match &mut self.module {
+            Module::Package(package) => return tch::no_grad(|| package.run(inputs, self.outputs)),
+            Module::Script(module) => module,
+        };
+        let inputs: Vec<IValue> = inputs.iter().map(|input| IValue::Tensor(input.shallow_clone())).collect();
+        let result = tch::no_grad(|| module.forward_is(&inputs)).map_err(|error| reason(&error))?;
         let tensors = tensors_of(result)?;
         if tensors.len() != self.outputs {
             let found = tensors.len();
@@ -72,8 +109,8 @@ fn tensors_of(result: IValue) -> Result<Vec<Tensor>, String> {
     each.collect()
 }
 
-#[derive(Default)]
 struct Processor {
+    loads_packages: bool,
     models: HashMap<ModelId, Loaded>,
     tensors: HashMap<TensorId, Tensor>,
     /// Bytes of tensors.
@@ -119,13 +156,7 @@ impl Device for Processor {
         if ![NAME, "auto"].contains(&artifact.backend.as_str()) {
             return Err(failed(format!("this device has no back end {}; it has {NAME}", artifact.backend)));
         }
-        if loadable.path.extension().is_some_and(|extension| extension != "pt") {
-            return Err(failed(
-                "this device reads TorchScript files (.pt); name one under `artifacts: {torch: ...}` of the manifest".to_owned(),
-            ));
-        }
-        let mut module = CModule::load(&loadable.path).map_err(|error| failed(reason(&error)))?;
-        module.f_set_eval().map_err(|error| failed(reason(&error)))?;
+        let module = Module::load(&loadable.path, self.loads_packages).map_err(failed)?;
         let loaded = Loaded {
             name: artifact.name.clone(),
             module,
@@ -138,17 +169,15 @@ impl Device for Processor {
     }
 
     fn run(&mut self, run: &Run) -> Result<Duration, DeviceError> {
-        let loaded = self.models.get(&run.model).ok_or(DeviceError::NoModel(run.model.0))?;
-        let failed = |reason: String| DeviceError::Run { model: loaded.name.clone(), reason };
+        let loaded = self.models.get_mut(&run.model).ok_or(DeviceError::NoModel(run.model.0))?;
+        let name = loaded.name.clone();
+        let failed = |reason: String| DeviceError::Run { model: name, reason };
         let is_wrong = |(position, _): &(u32, TensorId)| *position as usize >= loaded.outputs;
         if run.inputs.len() != loaded.inputs || run.outputs.iter().any(is_wrong) {
             let (inputs, outputs) = (loaded.inputs, loaded.outputs);
             return Err(failed(format!("it has {inputs} inputs and {outputs} outputs")));
         }
-        let inputs = run.inputs.iter().map(|id| {
-            let tensor = self.tensors.get(id).ok_or(DeviceError::NoTensor(id.0))?;
-            Ok(IValue::Tensor(tensor.shallow_clone()))
-        });
+        let inputs = run.inputs.iter().map(|id| self.tensors.get(id).ok_or(DeviceError::NoTensor(id.0)));
         let inputs = inputs.collect::<Result<Vec<_>, DeviceError>>()?;
         let began = Instant::now();
         let results = loaded.run(&inputs).map_err(failed)?;
@@ -178,5 +207,20 @@ impl Device for Processor {
 
     fn memory(&self) -> u64 {
         self.held + self.models.values().map(|model| model.bytes).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_refused_where_clients_may_be_anybody() {
+        let told =
+            |loads_packages| Module::load(Path::new("no-file.pt2"), loads_packages).err().unwrap_or_default();
+        assert!(told(false).contains("is a program"), "{}", told(false));
+        assert!(told(true).contains("cannot be unpacked"), "{}", told(true));
+        let other = Module::load(Path::new("m.onnx"), true).err().unwrap_or_default();
+        assert!(other.contains(".pt2"), "{other}");
     }
 }

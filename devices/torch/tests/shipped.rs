@@ -1,6 +1,7 @@
-//! The shipped models as TorchScript, through a session, beside the outputs of ONNX Runtime.
+//! The shipped models as TorchScript and as packages, through a session, beside the outputs of ONNX Runtime.
 //!
-//! `scripts/test-backends.sh torch` writes the files and names their folder in `TIDEMILL_TORCH_MODELS`.
+//! `scripts/test-backends.sh torch` writes the TorchScript files and names their folder in `TIDEMILL_TORCH_MODELS`,
+//! `scripts/test-backends.sh packages` those of packages in `TIDEMILL_TORCH_PACKAGES`.
 use serde::Deserialize;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -92,11 +93,18 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     each.iter().map(|four| f32::from_le_bytes(*four)).collect()
 }
 
-fn folder() -> PathBuf {
-    let folder = std::env::var_os("TIDEMILL_TORCH_MODELS");
-    folder
-        .expect("scripts/test-backends.sh torch sets TIDEMILL_TORCH_MODELS to the folder of the models")
-        .into()
+fn folder(variable: &str) -> PathBuf {
+    let folder = std::env::var_os(variable);
+    folder.unwrap_or_else(|| panic!("scripts/test-backends.sh sets {variable} to a folder of models")).into()
+}
+
+/// The files of a folder with this end of their names, by path.
+fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|found| found == end)).collect();
+    files.sort();
+    files
 }
 
 fn reference(path: &Path) -> Reference {
@@ -106,11 +114,36 @@ fn reference(path: &Path) -> Reference {
 
 #[test]
 fn outputs_are_those_of_onnx_runtime() {
-    let files = fs::read_dir(folder()).expect("a folder").flatten().map(|entry| entry.path());
-    let mut models: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "pt")).collect();
-    models.sort();
+    let models = files(&folder("TIDEMILL_TORCH_MODELS"), "pt");
     assert!(models.len() >= 21, "the repository has 21 models, found {}", models.len());
+    compare(models);
+}
+
+#[test]
+#[ignore = "scripts/test-backends.sh packages writes the packages, for which it needs PyTorch"]
+fn outputs_of_packages_are_those_of_onnx_runtime() {
+    let models = files(&folder("TIDEMILL_TORCH_PACKAGES"), "pt2");
+    assert!(models.len() >= 2, "found {} packages", models.len());
+    compare(models);
+}
+
+/// A package does not notice itself that an input is too small, and would read beyond it.
+#[test]
+#[ignore = "scripts/test-backends.sh packages writes the packages, for which it needs PyTorch"]
+fn a_package_refuses_an_input_of_another_shape_and_the_session_continues() {
+    let path = folder("TIDEMILL_TORCH_PACKAGES").join("scene-features-tiny.pt2");
+    let right = reference(&path);
+    let mut wrong = reference(&path);
+    let sides = wrong.inputs[0].shape.len();
+    wrong.inputs[0].shape.swap(1, sides - 1);
+    let (_program, session) = session();
+    let told = run(&session, &path, &wrong).expect_err("a picture with its sides swapped").to_string();
+    assert!(told.contains("scene-features-tiny.pt2 failed to run"), "{told}");
+    run(&session, &path, &right).expect("the session continues");
+}
+
+/// Runs models and compares all of their outputs.
+fn compare(models: Vec<PathBuf>) {
     let (_program, session) = session();
     let mut wrong = Vec::new();
     for path in models {
@@ -155,7 +188,7 @@ fn a_file_that_is_no_model_is_refused_and_the_session_continues() {
 #[test]
 fn a_wrong_number_of_inputs_is_told() {
     let (_program, session) = session();
-    let path = folder().join("scene-features-tiny.pt");
+    let path = folder("TIDEMILL_TORCH_MODELS").join("scene-features-tiny.pt");
     let right = reference(&path);
     let none = Reference { inputs: Vec::new(), outputs: right.outputs };
     let told = run(&session, &path, &none).expect_err("it needs a picture").to_string();

@@ -13,6 +13,7 @@ use tidemill_device::device::{
 use tidemill_device::memory::Placed;
 use tidemill_device::value::{Element, Value};
 use tidemill_inference::backend::{self, Backend, BackendError, Session};
+use tidemill_inference::facts::{Dimension, ModelFacts, Port};
 use tidemill_inference::tensor::{Tensor, TensorData};
 use tidemill_inference::{MlKind, external, files_of};
 use tidemill_operators::api::Inference;
@@ -87,6 +88,7 @@ struct Loaded {
     inputs: usize,
     outputs: usize,
     bytes: u64,
+    has_rows: bool,
 }
 
 enum Model {
@@ -150,6 +152,20 @@ fn all_came(names: &[String], artifact: &Artifact) -> Result<(), String> {
         Some(name) => Err(format!("it reads `{name}`, which did not come with it; name files beside it")),
         None => Ok(()),
     }
+}
+
+/// Whether the first dimension of all inputs and outputs is free, and one and the same as far as the file names it.
+fn has_rows(facts: &ModelFacts) -> bool {
+    let first = |port: &Port| match port.shape.as_deref().and_then(<[_]>::first) {
+        Some(Dimension::Free(name)) => Some(name.clone()),
+        _ => None,
+    };
+    let names: Option<Vec<String>> = facts.inputs.iter().chain(&facts.outputs).map(first).collect();
+    names.is_some_and(|mut names| {
+        names.retain(|name| !name.is_empty());
+        names.dedup();
+        names.len() <= 1 && !facts.inputs.is_empty()
+    })
 }
 
 /// The reason in an error of a run.
@@ -235,7 +251,8 @@ impl Device for Processors {
             let instance = self.models.instance_on(&spec, backend.as_ref(), "by the client");
             let instance = instance.map_err(|error| failed(error.message))?;
             let loaded = Model::Rows(instance, rows::schema_of(&spec));
-            let loaded = Loaded { name: artifact.name.clone(), model: loaded, inputs, outputs, bytes };
+            let name = artifact.name.clone();
+            let loaded = Loaded { name, model: loaded, inputs, outputs, bytes, has_rows: false };
             self.loaded.insert(model, loaded);
             return Ok(());
         }
@@ -254,8 +271,14 @@ impl Device for Processors {
             return Err(failed("its inputs or outputs are other ones than the client's".into()));
         }
         let session = backend.load(&facts).map_err(|error| failed(error.to_string()))?;
-        let loaded =
-            Loaded { name: artifact.name.clone(), model: Model::Tensors(session), inputs, outputs, bytes };
+        let loaded = Loaded {
+            name: artifact.name.clone(),
+            model: Model::Tensors(session),
+            inputs,
+            outputs,
+            bytes,
+            has_rows: has_rows(&facts),
+        };
         self.loaded.insert(model, loaded);
         Ok(())
     }
@@ -312,6 +335,10 @@ impl Device for Processors {
         self.loaded.remove(&model);
     }
 
+    fn has_rows(&self, model: ModelId) -> bool {
+        self.loaded.get(&model).is_some_and(|loaded| loaded.has_rows)
+    }
+
     fn memory(&self) -> u64 {
         self.held + self.loaded.values().map(|model| model.bytes).sum::<u64>()
     }
@@ -329,7 +356,10 @@ fn now() -> Instant {
 mod tests {
     use super::*;
     use std::path::PathBuf;
+    use tidemill_device::batching::{Batching, Together};
+    use tidemill_device::call::Hello;
     use tidemill_device::device::ModelFile;
+    use tidemill_device::proxy::{Admission, Everybody};
     use tidemill_inference::inspect;
     use tidemill_operators::model::ModelSpec;
 
@@ -357,6 +387,60 @@ mod tests {
 
     fn run(model: u64, input: u64, output: u64) -> Run {
         Run { model: ModelId(model), inputs: vec![TensorId(input)], outputs: vec![(0, TensorId(output))] }
+    }
+
+    #[test]
+    fn runs_of_several_sessions_are_one_batch_where_the_file_has_free_rows() {
+        /// Counts batches.
+        struct Turns(u64);
+        impl Admission for Turns {
+            fn admit(&mut self, _: &Hello) -> Result<Limits, String> {
+                Ok(Limits::default())
+            }
+            fn ran(&mut self, _: Option<Duration>) {
+                self.0 += 1;
+            }
+        }
+        let opener = Backends::open(&["rten".to_owned()], &folder()).unwrap();
+        for (file, batches) in [("linear.onnx", 1), ("fixed_batch.onnx", 3)] {
+            let loadable = loadable(file, "rten");
+            let shape: Vec<usize> = inspect(&loadable.path).unwrap().inputs[0]
+                .shape
+                .iter()
+                .flatten()
+                .map(|size| if let Dimension::Fixed(size) = size { *size } else { 1 })
+                .collect();
+            let compute = |device: &mut dyn Device, fill: f32| {
+                let bytes = fill.to_le_bytes().repeat(shape.iter().product());
+                device.upload(TensorId(1), Value::new(Element::Float32, shape.clone(), bytes).unwrap())?;
+                device.run(&run(1, 1, 2))?;
+                device.read(TensorId(2))
+            };
+            let mut alone = opener.open(&Limits::default()).unwrap();
+            alone.load(ModelId(1), &loadable).unwrap();
+            // It is full with three rows, and would wait for a minute otherwise.
+            let wait = Duration::from_secs(60);
+            let (together, loads, computes) = Together::new(Batching { rows: 3, wait });
+            let mut turns = Turns(0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| loads.work(&opener, &mut Everybody::default()));
+                scope.spawn(|| computes.work(&mut turns));
+                let devices = [1.0, 2.0, 3.0].map(|fill| {
+                    let mut device = together.open();
+                    device.load(ModelId(1), &loadable).unwrap();
+                    (device, fill)
+                });
+                drop(together);
+                let compute = &compute;
+                let threads = devices
+                    .map(|(mut device, fill)| (scope.spawn(move || compute(device.as_mut(), fill)), fill));
+                for (thread, fill) in threads {
+                    let value = thread.join().unwrap().unwrap();
+                    assert_eq!(value, compute(alone.as_mut(), fill).unwrap(), "{file}");
+                }
+            });
+            assert_eq!(turns.0, batches, "{file}");
+        }
     }
 
     #[test]

@@ -92,7 +92,8 @@ impl ExecutorFactory for Devices {
 /// A device, and the model that it is to compute.
 struct Device {
     name: String,
-    target: Target,
+    /// The place that the plan chose, then its spares.
+    targets: Vec<Target>,
     spec: ModelSpec,
     models: MlKind,
     /// The workflow: limits and shares of the device are by tenant.
@@ -123,18 +124,21 @@ impl Device {
                 spec.stage
             ))
         })?;
-        let address = spec.address.as_ref().unwrap_or(&spec.device);
+        let at = |address: &String| {
+            Ok(match OpenInference::serves(address) {
+                true => Target::Server(OpenInference::at(address).map_err(text)?.for_model(&model.variant)),
+                false => Target::Device(Place::at(address).map_err(text)?),
+            })
+        };
+        let first = match &spec.address {
+            Some(address) => at(address)?,
+            None if OpenInference::serves(&spec.device) => at(&spec.device)?,
+            None => Target::Device(own_program::place(spec.device.parse().map_err(text)?, &model.backend)),
+        };
+        let spares = spec.spares.iter().map(at);
         Ok(Self {
             name: spec.device.clone(),
-            target: match &spec.address {
-                _ if OpenInference::serves(address) => {
-                    Target::Server(OpenInference::at(address).map_err(text)?.for_model(&model.variant))
-                }
-                Some(address) => Target::Device(Place::at(address).map_err(text)?),
-                None => {
-                    Target::Device(own_program::place(spec.device.parse().map_err(text)?, &model.backend))
-                }
-            },
+            targets: std::iter::once(Ok(first)).chain(spares).collect::<Result<_, OperatorError>>()?,
             tenant: spec.workflow.clone(),
             client: spec.stage.clone(),
             spec: model,
@@ -144,13 +148,13 @@ impl Device {
     }
 
     /// Opens a session and chooses the back end, or looks whether a server has the model.
-    fn connected(self: &Arc<Self>) -> Result<Connected, OperatorError> {
+    fn connected(self: &Arc<Self>, at: usize) -> Result<Connected, OperatorError> {
         let lost = |error: &dyn std::fmt::Display| OperatorError::lost(format!("{}: {error}", self.name));
         let blueprint = || {
             let blueprint = self.models.blueprint(&self.spec.manifest);
             blueprint.map_err(tidemill_inference::error::ModelError::collect)
         };
-        let there = match &self.target {
+        let there = match &self.targets[at] {
             Target::Device(place) => {
                 let reached = place.reach(&self.spec.libraries, &self.tenant, &self.client);
                 let Reached { session, own } = reached.map_err(|error| match error {
@@ -161,7 +165,7 @@ impl Device {
                 let backend = chosen(&blueprint()?.manifest, &self.spec.backend, &session)
                     .map_err(|reason| OperatorError::new(format!("{}: {reason}", self.name)))?;
                 let backend = DeviceBackend::new(Arc::clone(&session), &backend);
-                There::Device { backend, session, _own: own }
+                There::Device { backend, session, own }
             }
             Target::Server(server) => {
                 let blueprint = blueprint()?.for_backend(server.name());
@@ -172,7 +176,7 @@ impl Device {
                 There::Server(server.clone())
             }
         };
-        Ok(Connected { device: Arc::clone(self), there })
+        Ok(Connected { device: Arc::clone(self), at, there })
     }
 }
 
@@ -196,11 +200,18 @@ fn chosen(manifest: &Manifest, asked: &str, session: &Session) -> Result<String,
 /// A session with a device, or a server, for all copies of a model.
 struct Connected {
     device: Arc<Device>,
+    /// Position of the target.
+    at: usize,
     there: There,
 }
 
 enum There {
-    Device { backend: DeviceBackend, session: Arc<Session>, _own: Option<Own> },
+    Device {
+        backend: DeviceBackend,
+        session: Arc<Session>,
+        /// Lives as long as the session.
+        own: Option<Own>,
+    },
     Server(OpenInference),
 }
 
@@ -218,6 +229,21 @@ impl Connected {
             There::Device { session, .. } => session.lost(),
             There::Server(_) => None,
         }
+    }
+
+    /// Its address, for messages.
+    fn address(&self) -> String {
+        match &self.device.targets[self.at] {
+            Target::Device(Place::At { address, .. }) => address.to_string(),
+            Target::Device(Place::Own { .. }) => self.device.name.clone(),
+            Target::Server(server) => server.place().to_owned(),
+        }
+    }
+
+    /// Where to look for the next session, as a position: here, unless this device takes no session any more.
+    fn next(&self) -> usize {
+        let is_dismissed = matches!(&self.there, There::Device { session, .. } if session.is_dismissed());
+        self.at + usize::from(is_dismissed)
     }
 
     /// A copy of the model, with times of its own: another copy may compute a batch meanwhile.
@@ -319,22 +345,32 @@ impl Elsewhere {
             Current::There(number, _) => (*number, false),
             Current::Unknown => (0, !self.again),
         };
-        let mut loading = self.loaded();
+        let (from, at) = match &*place {
+            Current::There(_, connected) => (connected.next(), connected.at),
+            Current::Here(..) | Current::Unknown => (0, 0),
+        };
+        let mut loading = self.loaded(from);
         for _ in 1..LOADS {
             // It ended while it loaded the model, which is no batch's fault.
             match &loading {
-                Ok((_, Err(error))) if error.lost => loading = self.loaded(),
+                Ok((_, Err(error))) if error.lost => loading = self.loaded(from),
                 _ => break,
             }
         }
         match loading.and_then(|(connected, inner)| Ok((connected, inner?))) {
             Ok((connected, inner)) => {
+                if at != connected.at {
+                    let (address, model) = (connected.address(), &self.device.spec.variant);
+                    tracing::warn!(device = self.device.name, model, address, "another device computes");
+                }
                 *place = Current::There(number + 1, connected);
                 Ok((number + 1, inner))
             }
             // A proxy of our own can always be started; a run begins with the devices of its plan. Later, a device that has changed, and
             // cannot load the model any more, is as good as none.
-            Err(error) if is_first || matches!(self.device.target, Target::Device(Place::Own { .. })) => {
+            Err(error)
+                if is_first || matches!(self.device.targets[..], [Target::Device(Place::Own { .. })]) =>
+            {
                 Err(error)
             }
             Err(error) => {
@@ -349,9 +385,16 @@ impl Elsewhere {
         }
     }
 
-    /// Opens a session, and loads the model there.
-    fn loaded(&self) -> Result<(Arc<Connected>, Result<Inner, OperatorError>), OperatorError> {
-        let connected = Arc::new(self.device.connected()?);
+    /// Opens a session with the first target from this position on that answers, and loads the model there.
+    fn loaded(&self, from: usize) -> Result<(Arc<Connected>, Result<Inner, OperatorError>), OperatorError> {
+        let all = self.device.targets.len();
+        let mut at = from % all;
+        let mut connected = self.device.connected(at);
+        while matches!(&connected, Err(error) if error.lost) && (at + 1) % all != from % all {
+            at = (at + 1) % all;
+            connected = self.device.connected(at);
+        }
+        let connected = Arc::new(connected?);
         let inner = Arc::clone(&connected).inner();
         Ok((connected, inner))
     }
@@ -395,7 +438,7 @@ impl Elsewhere {
     }
 
     fn look(&self) {
-        let Ok((connected, Ok(inner))) = self.loaded() else { return };
+        let Ok((connected, Ok(inner))) = self.loaded(0) else { return };
         let mut place = self.place();
         if let Current::Here(number, _) = *place {
             let Device { name, spec, .. } = &*self.device;

@@ -4,11 +4,13 @@
 //! - [`client`]: a device as a back end, whose models load and run in a proxy.
 //! - [`executor`]: the executors of stages whose plan names a device.
 //! - [`open_inference`]: a server of the Open Inference Protocol as a back end.
-//! - [`reach`]: how a device is reached: a process that starts here, or an address. [`own_proxy`]: the program of such a process;
+//! - [`reach`]: how a device is reached: a process that starts here, or an address, with the [`certificate`] of this process.
+//!   [`own_proxy`]: the program of such a process;
 //!   [`own_program`]: that of a back end which the command does not have in it.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking"))]
 
 pub mod backends;
+pub mod certificate;
 pub mod client;
 pub mod executor;
 mod held;

@@ -10,11 +10,14 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend::{self, BackendError, Registration};
 use tidemill_inference::facts::{FactsError, ModelFacts};
+use tidemill_spec::backend::OWN_PROGRAMS;
 
 /// libtorch.
 const TORCH: Registration = Registration {
     is_here: Some(|_| false),
-    inspect: |path| inspect(path, b"PK\x03\x04", "a TorchScript file, which is a zip"),
+    inspect: |path| {
+        inspect(path, b"PK\x03\x04", "a TorchScript file or a package of PyTorch, which are zips")
+    },
     ..Registration::onnx("torch", "libtorch, in a device proxy.", |_| Err(elsewhere("torch")))
 };
 
@@ -45,11 +48,8 @@ fn elsewhere(backend: &'static str) -> BackendError {
 }
 
 /// What builds the program, as the end of a message.
-fn built_by(backend: &str) -> &'static str {
-    match backend {
-        "torch" => "; scripts/backends.sh torch builds it into .tidemill/bin",
-        _ => "; no script of Tidemill builds it",
-    }
+fn built_by(backend: &str) -> String {
+    format!("; scripts/backends.sh {backend} builds it into .tidemill/bin")
 }
 
 /// Facts of a file that names no inputs and outputs: they are those of the manifest.
@@ -62,21 +62,22 @@ fn inspect(path: &Path, begins: &[u8], what: &str) -> Result<ModelFacts, FactsEr
     Ok(ModelFacts::of_bytes(path, &bytes))
 }
 
-fn has_own(backend: &str) -> bool {
-    [TORCH, TVM].iter().any(|own| own.name == backend)
-}
-
 /// Where a model with this back end computes: `proxy` is `proxy:torch` for one that asks for `torch`.
 pub(crate) fn place(place: Place, backend: &str) -> Place {
     match place {
-        Place::Own { backend: None } if has_own(backend) => Place::Own { backend: Some(backend.to_owned()) },
+        Place::Own { backend: None } if OWN_PROGRAMS.contains(&backend) => {
+            Place::Own { backend: Some(backend.to_owned()) }
+        }
         place => place,
     }
 }
 
 /// The program of a back end that has one of its own: beside the command, or on `PATH`. None: the back end is in the command.
-pub(crate) fn of(backend: &str) -> Option<Result<PathBuf, ReachError>> {
-    has_own(backend).then(|| {
+///
+/// # Errors
+/// There is no such program.
+pub fn of(backend: &str) -> Option<Result<PathBuf, ReachError>> {
+    OWN_PROGRAMS.contains(&backend).then(|| {
         let own = std::env::current_exe().ok();
         let beside = own.as_deref().and_then(Path::parent);
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -116,11 +117,17 @@ mod tests {
     }
 
     #[test]
+    fn each_program_has_a_registration() {
+        assert_eq!([TORCH, TVM].map(|own| own.name), OWN_PROGRAMS);
+    }
+
+    #[test]
     fn a_file_of_another_format_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.pt");
         std::fs::write(&path, "no zip").unwrap();
         assert!(matches!((TORCH.inspect)(&path), Err(FactsError::Other { .. })));
+        assert!(matches!((TVM.inspect)(&path), Err(FactsError::Other { .. })));
         std::fs::write(&path, b"PK\x03\x04...").unwrap();
         assert_eq!((TORCH.inspect)(&path).unwrap().file_bytes, 7);
     }

@@ -1,5 +1,6 @@
 //! How a device is reached: by a proxy that this process starts, or at an address.
-use crate::own_program;
+use crate::{certificate, own_program};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -9,14 +10,15 @@ use tidemill_device::carrier::Carrier;
 use tidemill_device::dial;
 use tidemill_device::session::{CallError, Session};
 use tidemill_inference::backend::registered;
-use tidemill_link::remote::{Address, Security};
+use tidemill_link::remote::{Address, RemoteError, Security};
 
 /// A device as plans name it.
 ///
 /// ```
 /// use tidemill_remote::reach::Place;
 /// assert_eq!("proxy:rten".parse(), Ok(Place::Own { backend: Some("rten".into()) }));
-/// assert!("device:tcp://hub:7400".parse::<Place>().is_ok());
+/// assert!("device:tcp://hub:7440".parse::<Place>().is_ok());
+/// assert!(matches!("device:tls://hub:7440".parse(), Ok(Place::At { tls: true, .. })));
 /// assert!("device:".parse::<Place>().is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,15 +30,23 @@ pub enum Place {
         backend: Option<String>,
     },
     /// `device:ADDRESS`: where `tidemill device serve` listens.
-    At(Address),
+    At {
+        /// The address, without `tls://`.
+        address: Address,
+        /// Whether both sides show certificates: `tls://HOST:PORT`.
+        tls: bool,
+    },
 }
+
+/// Begins addresses of devices with TLS.
+const TLS: &str = "tls://";
 
 /// A device that cannot be reached by its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReachError {
     /// The name is none.
     #[error(
-        "'{device}' names no device: {reason}; write `proxy`, `proxy:BACKEND`, `device:tcp://HOST:PORT` or `device:unix:///PATH`"
+        "'{device}' names no device: {reason}; write `proxy`, `proxy:BACKEND`, `device:tcp://HOST:PORT`, `device:tls://HOST:PORT`, `device:unix:///PATH` or `device:session://PLACES`"
     )]
     Name {
         /// The name.
@@ -60,6 +70,40 @@ pub enum ReachError {
         "nothing answers at {place}: {reason}; start `tidemill device serve` there, or name another `device`"
     )]
     Unreachable {
+        /// The device.
+        place: String,
+        /// The reason.
+        reason: String,
+    },
+    /// This process has no certificate.
+    #[error(
+        "the device at {place} wants a certificate, and this process has none: write `--device-certificate FILE`, `--device-key FILE` and `--device-authority FILE`"
+    )]
+    NoCertificate {
+        /// The device.
+        place: String,
+    },
+    /// The device has no TLS.
+    #[error(
+        "the device at {place} has no TLS: start it with `--certificate`, `--key` and `--authority`, or write `tcp://` in its address"
+    )]
+    NoTls {
+        /// The device.
+        place: String,
+    },
+    /// The device closes connections without TLS.
+    #[error(
+        "the device at {place} closed the connection before it answered, as a device with TLS does: write `tls://HOST:PORT` as its address"
+    )]
+    WantsTls {
+        /// The device.
+        place: String,
+    },
+    /// The sides do not trust each other.
+    #[error(
+        "no TLS with the device at {place}: {reason}; each side needs a certificate of the authority that the other one names: `--device-authority` here, `--authority` there"
+    )]
+    Untrusted {
         /// The device.
         place: String,
         /// The reason.
@@ -123,10 +167,15 @@ impl Place {
     /// # Errors
     /// [`ReachError::Name`].
     pub fn at(address: &str) -> Result<Self, ReachError> {
-        let with_scheme =
-            if address.contains("://") { address.to_owned() } else { format!("tcp://{address}") };
         let wrong = |reason: String| ReachError::Name { device: address.to_owned(), reason };
-        Ok(Self::At(with_scheme.parse().map_err(|error| wrong(format!("{error}")))?))
+        let secured = address.strip_prefix(TLS);
+        let place = match secured {
+            Some(place) => format!("tcp://{place}"),
+            None if address.contains("://") => address.to_owned(),
+            None => format!("tcp://{address}"),
+        };
+        let parsed = place.parse().map_err(|error| wrong(format!("{error}")))?;
+        Ok(Self::At { address: parsed, tls: secured.is_some() })
     }
 
     /// Opens a session. `libraries`: from where a proxy that starts here looks for the libraries of back ends. `client`: a name
@@ -137,17 +186,40 @@ impl Place {
     pub fn reach(&self, libraries: &Path, tenant: &str, client: &str) -> Result<Reached, ReachError> {
         match self {
             Self::Own { backend } => own(backend.as_deref(), libraries, tenant, client),
-            Self::At(address) => {
-                let carrier = dial::connect(address, &Security::none(), client).map_err(|error| {
-                    let place = address.to_string();
-                    match error {
-                        CallError::Lost { reason, .. } => ReachError::Unreachable { place, reason },
-                        other => ReachError::Unreachable { place, reason: other.to_string() },
-                    }
-                })?;
+            Self::At { address, tls } => {
+                let carrier = dialled(address, *tls, tenant, client)?;
                 Ok(Reached { session: Session::open(carrier, tenant, client)?, own: None })
             }
         }
+    }
+}
+
+fn dialled(address: &Address, tls: bool, tenant: &str, client: &str) -> Result<Carrier, ReachError> {
+    let none = Security::none();
+    let (place, security) = match (tls, certificate::get()) {
+        (false, _) => (address.to_string(), &none),
+        (true, Some(security)) => (format!("{TLS}{}", address.place()), security),
+        (true, None) => {
+            return Err(ReachError::NoCertificate { place: format!("{TLS}{}", address.place()) });
+        }
+    };
+    dial::dial(address, security, tenant, client).map_err(|error| explained(&error, place, tls))
+}
+
+/// Says what to write where only one side has TLS.
+fn explained(error: &RemoteError, place: String, tls: bool) -> ReachError {
+    match error {
+        // A device without TLS answers with words of its own.
+        RemoteError::Tls(reason) if tls && reason.contains("InvalidContentType") => {
+            ReachError::NoTls { place }
+        }
+        RemoteError::Tls(reason) => ReachError::Untrusted { place, reason: reason.clone() },
+        RemoteError::Io(error)
+            if !tls && matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
+        {
+            ReachError::WantsTls { place }
+        }
+        other => ReachError::Unreachable { place, reason: other.to_string() },
     }
 }
 
@@ -199,5 +271,29 @@ mod tests {
         let told = reached.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(told.starts_with("there is no back end `nix`") && told.contains("rten"), "{told}");
         assert_eq!((check_name("rten"), check_name("torch"), check_name("auto")), (Ok(()), Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn an_error_says_which_side_lacks_tls() {
+        let told = |error: RemoteError, tls: bool| explained(&error, "hub:7440".to_owned(), tls).to_string();
+        let end = || std::io::Error::from(ErrorKind::UnexpectedEof);
+        assert!(told(end().into(), false).contains("write `tls://HOST:PORT`"));
+        assert!(told(end().into(), true).contains("nothing answers"));
+        let corrupt = "received corrupt message of type InvalidContentType";
+        assert!(told(RemoteError::Tls(corrupt.into()), true).contains("write `tcp://`"));
+        assert!(told(RemoteError::Tls("UnknownIssuer".into()), true).contains("`--device-authority`"));
+        assert!(told(RemoteError::Timeout, false).contains("nothing answers"));
+    }
+
+    #[test]
+    fn a_process_without_a_certificate_reaches_no_device_with_tls() {
+        let place: Place = "device:tls://127.0.0.1:1".parse().unwrap();
+        let error = place.reach(Path::new("."), "me", "test").err().unwrap().to_string();
+        assert!(
+            error.contains("tls://127.0.0.1:1") && error.contains("--device-certificate FILE"),
+            "{error}"
+        );
+        let wrong = "device:tls://hub".parse::<Place>().unwrap_err().to_string();
+        assert!(wrong.contains("device:tls://hub"), "{wrong}");
     }
 }

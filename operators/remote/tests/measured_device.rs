@@ -37,8 +37,11 @@ impl Clock for Still {
 
 /// Serves sessions with an emulated device of the kind `card`, whose runs take 5 ms and 1 ms for each row, and counts them.
 pub(crate) fn device(cache: &Path, sessions: &Arc<AtomicUsize>) -> Serving {
-    let greeting =
-        || Greeting { run: 0, plan_version: 0, purpose: Purpose::Device { client: "device".to_owned() } };
+    let greeting = || Greeting {
+        run: 0,
+        plan_version: 0,
+        purpose: Purpose::Device { client: "device".to_owned(), tenant: None },
+    };
     let (cache, sessions) = (cache.to_owned(), Arc::clone(sessions));
     let listener = Listener::bind(&Address::tcp("127.0.0.1:0"), &Security::none()).unwrap();
     let serving = listener.serve(move |incoming| {
@@ -46,7 +49,7 @@ pub(crate) fn device(cache: &Path, sessions: &Arc<AtomicUsize>) -> Serving {
         let cache = cache.clone();
         sessions.fetch_add(1, Ordering::AcqRel);
         std::thread::spawn(move || {
-            let others = ModelTimes { run_ms: 5.0, row_ms: 1.0, memory: 0 };
+            let others = ModelTimes { run_ms: 5.0, row_ms: 1.0, ..ModelTimes::default() };
             let profile = Profile { kind: "card".to_owned(), others, ..Profile::default() };
             let inner = Arc::new(Backends::open(&["rten".to_owned()], Path::new(".")).unwrap());
             let emulated = Emulated::new(profile).with_outputs_of(inner).with_clock(Arc::new(Still));
@@ -98,7 +101,9 @@ fn the_times_of_a_model_on_a_device_are_those_that_it_reports() {
     assert_eq!((facts.kind.as_str(), facts.backends[0].0.as_str()), ("card", "rten"));
     let spec = spec(folder.path());
     let mut here = MlKind::default().instance(&spec).unwrap();
-    let mut there = Direct::open(&spec, &address).unwrap();
+    let mut there = Direct::open(&spec, &format!("device:{address}")).unwrap();
+    assert_eq!(there.process(), None, "it is no process of ours");
+    let mut computed = Duration::ZERO;
     for (rows, ms) in [(4, 9), (1, 6), (4, 9)] {
         let batch = batch(&spec, rows);
         let (mut expected, mut found) = (Output::default(), Output::default());
@@ -107,6 +112,8 @@ fn the_times_of_a_model_on_a_device_are_those_that_it_reports() {
         assert_eq!(found.batches, expected.batches);
         let times = found.device.unwrap();
         assert_eq!((times.compute, times.round_trips), (Duration::from_millis(ms), 1), "{rows} rows");
+        computed += times.compute;
+        assert_eq!(there.model_time(), Some(computed));
     }
     let file = std::fs::metadata(folder.path().join("identity.onnx")).unwrap().len();
     assert_eq!(bytes_of_files(&spec).unwrap(), file);
@@ -119,11 +126,12 @@ fn a_call_fails_with_its_device_and_is_computed_nowhere_else() {
     let nobody = Listener::bind(&Address::tcp("127.0.0.1:0"), &Security::none()).unwrap();
     let address = nobody.address().to_string();
     drop(nobody);
-    assert!(look(&address).is_err() && Direct::open(&spec, &address).is_err());
+    assert!(look(&address).is_err() && Direct::open(&spec, &format!("device:{address}")).is_err());
     let server = look("oip:http://127.0.0.1:1").unwrap_err().to_string();
     assert!(server.contains("'oip:http://127.0.0.1:1' names no device"), "{server}");
     let serving = device(cache.path(), &Arc::default());
     let wrong = ModelSpec { backend: "ort".to_owned(), ..spec };
-    let error = Direct::open(&wrong, &serving.address().to_string()).err().unwrap().to_string();
+    let named = format!("device:{}", serving.address());
+    let error = Direct::open(&wrong, &named).err().unwrap().to_string();
     assert!(error.contains("needs the back end ort, the device has rten"), "{error}");
 }

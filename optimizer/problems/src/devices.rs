@@ -1,11 +1,11 @@
 //! Tiny problems with devices that run models for stages elsewhere.
 use super::KIB;
 use super::small::{small_problem, small_problem_with_latency, small_problem_with_rates};
-use tidemill_optimizer::problem::{Problem, Remote, ServiceMode, WorkerClass};
+use tidemill_optimizer::problem::{Problem, Remote, Sends, ServiceMode, WorkerClass};
 use tidemill_random::Random;
 
 /// As [`small_problem`] or [`small_problem_with_rates`], with one or two classes of devices, which some models can run
-/// on, in one or two batch sizes.
+/// on, in one or two batch sizes, some of them with their records as tensors or as rows.
 pub fn small_problem_with_devices(seed: u64) -> Problem {
     let problem = match seed % 3 {
         0 => small_problem_with_rates(seed),
@@ -19,8 +19,28 @@ pub fn small_problem_with_devices_and_latency(seed: u64) -> Problem {
     with_devices(small_problem_with_latency(seed), seed, &[1])
 }
 
+/// The same run with rows, of which most are smaller than tensors; the device prepares them.
+fn as_rows(tensors: &Remote, random: &mut Random) -> Remote {
+    let longer = if random.chance(0.3) { 1.0 } else { random.uniform(1.0, 3.0) };
+    let run = ServiceMode {
+        batch: tensors.run.batch,
+        seconds_per_record: tensors.run.seconds_per_record * longer,
+        memory_bytes: tensors.run.memory_bytes,
+        ..ServiceMode::constant(tensors.run.call_seconds * longer)
+    };
+    Remote {
+        run: Box::new(run),
+        sends: Sends::Rows,
+        sent_bytes: tensors.sent_bytes * random.uniform(0.05, 1.5),
+        received_bytes: tensors.received_bytes * random.uniform(0.2, 2.0),
+        ..tensors.clone()
+    }
+}
+
 fn with_devices(mut problem: Problem, seed: u64, batches: &[u32]) -> Problem {
     let mut random = Random::of_seed(seed ^ 0x4445_5649);
+    // Forms of records change nothing else.
+    let mut other = Random::of_seed(seed ^ 0x524F_5753);
     problem.name = format!("{}, with devices", problem.name);
     let is_limited = !problem.limits.latency.is_empty();
     let own = problem.worker_classes.len();
@@ -36,6 +56,7 @@ fn with_devices(mut problem: Problem, seed: u64, batches: &[u32]) -> Problem {
     let classes = own..problem.worker_classes.len();
     for operator in problem.operators.iter_mut().filter(|operator| !operator.weightless) {
         let runs_there = random.chance(0.7);
+        let with_rows = other.chance(0.5);
         let is_only_there = random.chance(0.1);
         let bytes = [10f64.powf(random.uniform(-1.0, 2.0)), 10f64.powf(random.uniform(-2.0, 1.0))];
         let [sent_bytes, received_bytes] = bytes.map(|bytes| bytes * KIB / operator.rate.max(1.0).sqrt());
@@ -57,17 +78,20 @@ fn with_devices(mut problem: Problem, seed: u64, batches: &[u32]) -> Problem {
                         memory_bytes,
                         ..ServiceMode::constant(seconds)
                     };
-                    let remote = Remote { class, run: Box::new(run), sent_bytes, received_bytes };
+                    let sends = Sends::Tensors;
+                    let remote = Remote { class, run: Box::new(run), sends, sent_bytes, received_bytes };
+                    let rows = with_rows.then(|| as_rows(&remote, &mut other));
                     for modes in variant.modes[..own].iter_mut().filter(|modes| !modes.is_empty()) {
                         let part = random.uniform(0.05, 0.5);
                         let seconds = modes[0].seconds_per_record * part;
-                        let stage = ServiceMode {
+                        let stage = |seconds: f64, remote: &Remote| ServiceMode {
                             batch,
                             seconds_per_record: seconds,
                             remote: Some(remote.clone()),
                             ..ServiceMode::constant(seconds * f64::from(batch))
                         };
-                        modes.push(stage);
+                        modes.push(stage(seconds, &remote));
+                        modes.extend(rows.iter().map(|rows| stage(seconds * other.uniform(0.0, 0.4), rows)));
                     }
                 }
             }

@@ -145,8 +145,9 @@ fn of_mode(mode: &ServiceMode) -> Distribution {
 
 /// Modes of the same backend and device as the chosen one, with batches that are no larger.
 fn alike<'a>(modes: &'a [ServiceMode], chosen: &ServiceMode) -> impl Iterator<Item = &'a ServiceMode> {
-    let device =
-        |mode: &ServiceMode| mode.remote.as_ref().map(|remote| (remote.class, remote.run.backend.clone()));
+    let device = |mode: &ServiceMode| {
+        mode.remote.as_ref().map(|remote| (remote.class, remote.sends, remote.run.backend.clone()))
+    };
     let (own, backend, batch) = (device(chosen), chosen.backend.clone(), chosen.batch);
     modes.iter().filter(move |mode| mode.backend == backend && mode.batch <= batch && device(mode) == own)
 }

@@ -1,4 +1,5 @@
-//! Models that run on devices for stages: one more mode of a variant on a worker for each device that it can reach.
+//! Models that run on devices for stages: more modes of a variant on a worker for each device that it can reach, one for
+//! tensors and one for rows (`rows.rs`).
 //!
 //! The profile has times of a whole call, for kinds of devices as for types of workers. Of the times on a worker the
 //! stage keeps what is not the model's ([`Service::model_part`]), the preparation of inputs and outputs. Where that was
@@ -6,10 +7,11 @@
 //! need the whole time. A device of which the workflow has a share is as much slower.
 use super::machines::DeviceFacts;
 use super::services::{Reader, slowed, undominated};
-use super::{Inputs, Model, slowdown};
+use super::{Inputs, Model, rows, slowdown};
 use crate::problem::{Remote, ServiceMode};
 use std::collections::BTreeSet;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
+use tidemill_spec::plan::Sends;
 use tidemill_spec::profile::Service;
 use tidemill_spec::workflow::Operator;
 
@@ -43,6 +45,23 @@ pub(super) fn check(inputs: &Inputs<'_>, found: &mut Diagnostics) {
     }
 }
 
+/// Form of a record on the path to a device, and its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    pub(super) sends: Sends,
+    pub(super) sent: f64,
+    pub(super) received: f64,
+    /// Bytes of a call beside its records, in each direction.
+    pub(super) of_call: f64,
+}
+
+impl Form {
+    /// Bytes of a record of a batch, there and back.
+    pub(super) fn bytes(&self, batch: u32) -> [f64; 2] {
+        [self.sent, self.received].map(|bytes| bytes + self.of_call / f64::from(batch))
+    }
+}
+
 /// Adds the modes of a variant whose model runs on a device.
 pub(super) fn add(
     reader: &Reader<'_>,
@@ -59,38 +78,51 @@ pub(super) fn add(
             continue;
         }
         let name = reader.name();
-        let rows: Vec<&Service> = reader.rows(kind).collect();
-        let Some(tensors) = model.tensors.filter(|_| !rows.is_empty()) else {
-            let why = match rows.is_empty() {
-                true => format!("{name} has no figures on the device {kind}: not planned there"),
-                false => format!(
-                    "{name} runs on no device: the size of its tensors, or the number of its calls, depends on the record"
-                ),
-            };
-            told.insert(why);
+        let services: Vec<&Service> = reader.rows(kind).collect();
+        if services.is_empty() {
+            told.insert(format!("{name} has no figures on the device {kind}: not planned there"));
             continue;
-        };
+        }
+        let tensors = model.tensors.map(|bytes| Form {
+            sends: Sends::Tensors,
+            sent: bytes.sent as f64,
+            received: bytes.received as f64,
+            of_call: 0.0,
+        });
+        let as_rows = rows::form(reader, model, facts, &mut told);
+        if tensors.is_none() && as_rows.is_none() {
+            told.insert(format!(
+                "{name} is not planned on {kind}: the size of its tensors, or the number of its calls, depends on the record, and its rows cannot go there, or their size is not known"
+            ));
+            continue;
+        }
         if !facts.of.remotable && machines.classes[facts.owner].count > 1 {
             told.insert(format!(
                 "{name} is not planned on {kind}: plans do not say which of several machines uses its own device"
             ));
             continue;
         }
-        let runs = rows.iter().flat_map(|row| runs(reader, row, facts)).collect();
-        for run in undominated(runs, reader.latency_counts()) {
-            for (worker, modes) in modes.iter_mut().enumerate() {
-                let is_reached = facts.of.remotable || worker == facts.owner;
-                if machines.devices[worker].is_some() || !is_reached {
-                    continue;
+        for form in tensors.into_iter().chain(as_rows) {
+            let runs = services.iter().flat_map(|row| match form.sends {
+                Sends::Tensors => runs(reader, row, facts),
+                Sends::Rows => rows::runs(reader, row, facts, &mut told),
+            });
+            for run in undominated(runs.collect(), reader.latency_counts()) {
+                for (worker, modes) in modes.iter_mut().enumerate() {
+                    let is_reached = facts.of.remotable || worker == facts.owner;
+                    if machines.devices[worker].is_some() || !is_reached {
+                        continue;
+                    }
+                    let stage = match form.sends {
+                        Sends::Tensors => stage(reader, worker, run.batch, &mut told),
+                        Sends::Rows => rows::stage(reader, worker, &form, run.batch),
+                    };
+                    let Some(stage) = stage else { continue };
+                    let [sent_bytes, received_bytes] = form.bytes(run.batch);
+                    let (sends, run) = (form.sends, Box::new(run.clone()));
+                    let remote = Remote { class, run, sends, sent_bytes, received_bytes };
+                    modes.push(ServiceMode { remote: Some(remote), ..stage });
                 }
-                let Some(stage) = stage(reader, worker, run.batch, &mut told) else { continue };
-                let remote = Remote {
-                    class,
-                    run: Box::new(run.clone()),
-                    sent_bytes: tensors.sent as f64,
-                    received_bytes: tensors.received as f64,
-                };
-                modes.push(ServiceMode { remote: Some(remote), ..stage });
             }
         }
     }
@@ -102,10 +134,14 @@ pub(super) fn add(
 /// Modes of the model alone on a device.
 fn runs(reader: &Reader<'_>, row: &Service, facts: &DeviceFacts) -> Vec<ServiceMode> {
     let part = row.model_part.map_or(1.0, |part| part.0 / 100.0);
+    alone(reader, row).map(|mode| scaled(mode, part / facts.of.share())).collect()
+}
+
+/// Modes of calls without what the engine does around them.
+pub(super) fn alone(reader: &Reader<'_>, row: &Service) -> impl Iterator<Item = ServiceMode> {
     let around = reader.around(&row.worker_type);
-    let alone = |mode: ServiceMode| ServiceMode { call_seconds: mode.call_seconds - around, ..mode };
-    let modes = reader.modes(row).into_iter().map(alone);
-    modes.map(|mode| scaled(mode, part / facts.of.share())).collect()
+    let modes = reader.modes(row).into_iter();
+    modes.map(move |mode| ServiceMode { call_seconds: mode.call_seconds - around, ..mode })
 }
 
 /// The mode of a stage on a worker without its model, for batches of a size; none without figures of the variant there,
@@ -114,52 +150,50 @@ fn stage(reader: &Reader<'_>, class: usize, batch: u32, told: &mut BTreeSet<Stri
     let machines = reader.machines;
     let worker_type = machines.classes[class].worker_type.as_str();
     let factor = slowdown(machines.busy[class], reader.options.max_utilization)?;
-    let around = reader.around(worker_type);
-    // The largest measured batch that is no larger; larger ones take as much longer as they have more records.
-    let of = |row: &Service| {
-        let modes = reader.modes(row).into_iter().filter(|mode| mode.batch <= batch);
-        let mode = modes.max_by_key(|mode| mode.batch)?;
-        let part = 1.0 - row.model_part.map_or(ASSUMED_MODEL_PART, |part| part.0 / 100.0);
-        let calls = f64::from(batch) / f64::from(mode.batch);
-        let alone = ServiceMode { call_seconds: mode.call_seconds - around, ..mode };
-        let whole = scaled(alone, part * calls);
-        Some((
-            row.model_part.is_some(),
-            ServiceMode {
-                batch,
-                seconds_per_record: whole.seconds_per_record / calls,
-                call_seconds: whole.call_seconds + around,
-                ..whole
-            },
-        ))
-    };
-    // What prepares inputs and outputs is the same for all backends: the measured one, else the least.
-    let found: Vec<(bool, ServiceMode)> = reader.rows(worker_type).filter_map(of).collect();
-    let least = |is_measured: bool| {
-        let own = found.iter().filter(|(measured, _)| *measured == is_measured).map(|(_, mode)| mode);
-        own.min_by(|a, b| a.seconds_per_record.total_cmp(&b.seconds_per_record))
-    };
-    let mode = least(true).or_else(|| {
-        let assumed = least(false)?;
+    let (is_measured, mode) = around_model(reader, worker_type, batch)?;
+    if !is_measured {
         told.insert(format!(
             "{} has no `model_part` on {worker_type}: a stage whose model runs on a device is taken to keep a fifth of its time",
             reader.operator.id
         ));
-        Some(assumed)
-    })?;
-    let fill = reader.fill_seconds(batch);
+    }
+    let call_seconds = mode.call_seconds + reader.around(worker_type);
+    let fill_seconds = reader.fill_seconds(batch);
     let memory_bytes = program_bytes(reader, worker_type);
-    Some(slowed(ServiceMode { backend: None, fill_seconds: fill, memory_bytes, ..mode.clone() }, factor))
+    Some(slowed(ServiceMode { backend: None, call_seconds, fill_seconds, memory_bytes, ..mode }, factor))
+}
+
+/// The part of calls on a type of worker that is not the model's, for batches of a size, and whether it was measured; none
+/// without figures of the variant there.
+pub(super) fn around_model(
+    reader: &Reader<'_>,
+    worker_type: &str,
+    batch: u32,
+) -> Option<(bool, ServiceMode)> {
+    // The largest measured batch that is no larger; larger ones take as much longer as they have more records.
+    let of = |row: &Service| {
+        let mode = alone(reader, row).filter(|mode| mode.batch <= batch).max_by_key(|mode| mode.batch)?;
+        let part = 1.0 - row.model_part.map_or(ASSUMED_MODEL_PART, |part| part.0 / 100.0);
+        let calls = f64::from(batch) / f64::from(mode.batch);
+        let whole = scaled(mode, part * calls);
+        let seconds_per_record = whole.seconds_per_record / calls;
+        Some((row.model_part.is_some(), ServiceMode { batch, seconds_per_record, ..whole }))
+    };
+    // What prepares inputs and outputs is the same for all backends: the measured one, else the least.
+    let least = |(a, one): &(bool, ServiceMode), (b, other): &(bool, ServiceMode)| {
+        b.cmp(a).then(one.seconds_per_record.total_cmp(&other.seconds_per_record))
+    };
+    reader.rows(worker_type).filter_map(of).min_by(least)
 }
 
 /// Memory of the program without a model: the least that any operator needs.
-fn program_bytes(reader: &Reader<'_>, worker_type: &str) -> f64 {
+pub(super) fn program_bytes(reader: &Reader<'_>, worker_type: &str) -> f64 {
     let own = reader.inputs.profile.services.iter().filter(|service| service.worker_type == worker_type);
     own.filter_map(|service| service.peak_memory).min().map_or(0.0, |memory| memory.0 as f64)
 }
 
 /// A mode with all times multiplied.
-fn scaled(mode: ServiceMode, factor: f64) -> ServiceMode {
+pub(super) fn scaled(mode: ServiceMode, factor: f64) -> ServiceMode {
     ServiceMode {
         seconds_per_record: mode.seconds_per_record * factor,
         call_seconds: mode.call_seconds * factor,

@@ -143,10 +143,7 @@ fn add_devices(
 
 /// Names of the machines of a type at a site; empty: they are numbered.
 fn names_at(tier: &Tier, worker: &WorkerType, site: Option<&str>) -> Vec<String> {
-    let sites = if worker.locations.is_empty() { &tier.locations } else { &worker.locations };
-    let before = sites.iter().position(|other| Some(other.as_str()) == site).unwrap_or(0);
-    let count = worker.count.value as usize;
-    worker.names.iter().skip(before * count).take(count).map(|name| name.value.clone()).collect()
+    worker.names_at(tier, site).iter().map(|name| name.value.clone()).collect()
 }
 
 /// Returns the route: between tiers and between sites of a tier as a link states. Inside a site traffic is free, unless

@@ -1,5 +1,6 @@
 mod checkpoints;
 mod devices;
+mod rows;
 
 use super::*;
 use crate::planner::{Planner, SearchLimits};
@@ -91,6 +92,7 @@ impl Case {
                 id: path.value.trim_end_matches(".yaml").to_owned(),
                 backends: Vec::new(),
                 tensors: Some(TensorBytes { sent: 100_000, received: 1_000 }),
+                rows: None,
                 obstacle: None,
             };
             (operator.id.value.clone(), operator.variants.iter().map(model).collect())

@@ -1,6 +1,9 @@
 use super::*;
 use crate::assemble::tests::{Case, INFRASTRUCTURE, PROFILE, WORKFLOW};
 use crate::check::check;
+use crate::generator::{small_problem, small_problem_with_devices};
+use crate::planner::Planner;
+use crate::planners::exact::Exact;
 
 fn problem(workflow: &str) -> Problem {
     Case::new(workflow, INFRASTRUCTURE, PROFILE).assembled().problem
@@ -95,7 +98,7 @@ fn a_full_link_gives_way_to_a_wider_one() {
 fn a_plan_is_explained() {
     let problem = problem(&without_latency());
     let outcome = Exact.plan(&problem, &limits()).expect("plans");
-    let explained = explain(&problem, &outcome, 40.0, &limits()).expect("plans");
+    let explained = explain(&problem, &outcome, 40.0, &[], &limits(), &mut |_| {}).expect("plans");
     // Only the large model is accurate enough; the small one would be cheaper or cost as much.
     assert!(
         explained.binding.iter().any(|binding| matches!(binding, Binding::Accuracy { .. })),
@@ -146,4 +149,93 @@ fn levels_that_are_wrong_at_once_give_way_together() {
             assert!(!with(&others), "without {left_out:?}");
         }
     }
+}
+
+/// The questions of an explanation as searches from nothing: cost with other variants, and with each operator's other kind.
+fn from_nothing(problem: &Problem, solution: &Solution) -> (Option<f64>, Vec<Option<f64>>) {
+    let excluded = [solution.variants.clone()];
+    let others = Exact.plan_without(problem, &limits(), &excluded).expect("plans").cost;
+    let is_remote = |operator: usize| {
+        let mut own = solution.hostings.iter().filter(|hosting| hosting.operator == operator);
+        own.any(|hosting| hosting.device.is_some())
+    };
+    let operators =
+        (0..problem.operators.len()).filter(|operator| devices::has_both_kinds(problem, *operator));
+    let of_kind = |operator: usize| {
+        let kind = problem.with_modes(operator, |mode| mode.remote.is_some() != is_remote(operator));
+        Exact.plan(&kind, &limits()).expect("plans").cost
+    };
+    (others, operators.map(of_kind).collect())
+}
+
+/// Known plans and bounds change the effort, not the answers: fewer searches than questions, and the same costs.
+#[test]
+fn answers_from_known_plans_are_those_of_searches_from_nothing() {
+    let (mut asked, mut searched, mut compared) = (0, 0, 0);
+    for problem in (1..=30).flat_map(|seed| [small_problem(seed), small_problem_with_devices(seed)]) {
+        let outcome = Exact.plan(&problem, &limits()).expect("plans");
+        let Some(solution) = &outcome.solution else { continue };
+        let mut calls = 0;
+        let mut seen = |so_far: &Explanation| {
+            calls += 1;
+            assert!(so_far.effort.answered <= so_far.questions, "{so_far:?}");
+        };
+        let explained = explain(&problem, &outcome, 10.0, &[], &limits(), &mut seen).expect("plans");
+        assert!(calls > explained.prices.len() && explained.open.is_empty(), "{explained:?}");
+        let effort = explained.effort;
+        assert!(effort.cut == 0 && effort.answered == explained.questions, "{effort:?}");
+        (asked, searched) = (asked + effort.answered, searched + effort.searches);
+        let (others, of_kinds) = from_nothing(&problem, solution);
+        let dearer =
+            explained.rejected.iter().filter(|rejected| matches!(rejected.reason, Reason::Dearer(_)));
+        let first = dearer.map(|rejected| rejected.cost).next();
+        if explained.rejected.len() < 3 || first.is_some() {
+            assert_near(&problem, first, others);
+        }
+        for (reason, cost) in explained.devices.iter().zip(&of_kinds) {
+            let own = reason.other.as_ref().map(|other| other.cost.total());
+            assert_near(&problem, own, *cost);
+            let least = own.map_or(f64::INFINITY, |own| own - PRINTED);
+            assert!(reason.least >= least, "{}: {reason:?}", problem.name);
+            compared += 1;
+        }
+        assert_eq!(explained.devices.len(), of_kinds.len());
+    }
+    println!("{searched} searches for {asked} questions, {compared} kinds compared");
+    assert!(compared > 20 && 10 * searched < 9 * asked, "{searched} of {asked}, {compared} compared");
+}
+
+fn assert_near(problem: &Problem, own: Option<f64>, other: Option<f64>) {
+    let is_near = match (own, other) {
+        (Some(own), Some(other)) => (own - other).abs() < PRINTED.max(1e-5 * other),
+        (own, other) => own == other,
+    };
+    assert!(is_near, "{}: {own:?} instead of {other:?}", problem.name);
+}
+
+/// A time limit of nothing leaves the questions that known plans answer, and says that the others are open.
+#[test]
+fn what_the_time_limit_cuts_is_said() {
+    let none = SearchLimits { wall_seconds: Some(0.0), ..SearchLimits::default() };
+    let (mut cut, mut open) = (0, 0);
+    for problem in (1..=30).map(small_problem_with_devices) {
+        let outcome = Exact.plan(&problem, &limits()).expect("plans");
+        if outcome.solution.is_none() {
+            continue;
+        }
+        let explained = explain(&problem, &outcome, 10.0, &[], &none, &mut |_| {}).expect("plans");
+        assert_eq!((explained.effort.searches, explained.effort.nodes), (0, 0), "{}", problem.name);
+        let devices = explained.devices.iter().filter(|reason| reason.is_cut);
+        for reason in devices {
+            assert!(reason.least <= outcome.cost.unwrap_or(0.0), "{reason:?}");
+            cut += 1;
+        }
+        open += explained.open.len();
+        let by_answer = explained.devices.iter().filter(|reason| reason.is_cut).count()
+            + explained.prices.iter().filter(|price| price.is_cut).count()
+            + explained.rejected.iter().filter(|rejected| rejected.is_cut).count()
+            + explained.open.len();
+        assert_eq!(explained.effort.cut, by_answer, "{explained:?}");
+    }
+    assert!(cut > 0 && open > 0, "{cut} cut, {open} open");
 }

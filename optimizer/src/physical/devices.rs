@@ -15,6 +15,7 @@ pub(super) fn devices(assembly: &Assembly, solution: &Solution, names: &[String]
             kind: device.kind.value.clone(),
             worker: facts.machines.get(used.index as usize)?.clone(),
             address: device.address.as_ref().map(|address| address.value.clone()),
+            spares: device.spares.iter().map(|address| address.value.clone()).collect(),
             memory: device.memory.as_ref().map(|memory| memory.value),
             share: device.share.as_ref().map(|share| share.value),
             price: device.price.as_ref().map(|price| HourlyPrice(price.0)),

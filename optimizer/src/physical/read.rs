@@ -3,7 +3,7 @@ use super::DUST;
 use crate::assemble::{Assembly, Inputs};
 use crate::solution::{Hosting, OnDevice, RouteClass, Solution, UsedWorker};
 use std::collections::BTreeMap;
-use tidemill_spec::plan::{Plan, SOURCE_DEVICE, Stage, device_of};
+use tidemill_spec::plan::{Plan, SOURCE_DEVICE, Sends, Stage, device_of};
 
 /// Why a plan does not fit the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +28,14 @@ pub enum ReadError {
         worker_type: String,
         /// Its largest batch.
         batch: u32,
+    },
+    /// A stage sends its device what is not known of its records or the device.
+    #[error("stage `{stage}` sends {} to its device, for which there are no figures", if *sends == Sends::Rows { "rows" } else { "tensors" })]
+    Sends {
+        /// Stage.
+        stage: String,
+        /// The form that it sends.
+        sends: Sends,
     },
     /// A device that is not in the infrastructure.
     #[error("the infrastructure has no device `{0}`")]
@@ -135,17 +143,25 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
                                 || mode.backend.is_none()
                                 || mode.backend == stage.backend)
                     };
-                    let mode = modes.map_or(Some(0), |modes| modes.iter().position(fits));
-                    let mode = mode.ok_or_else(|| ReadError::Mode {
-                        stage: stage.id.clone(),
-                        worker_type: plan
-                            .workers
-                            .iter()
-                            .find(|worker| worker.id == stage.worker)
-                            .map(|worker| worker.worker_type.clone())
-                            .unwrap_or_default(),
-                        batch: stage.max_batch,
-                    })?;
+                    let sends = |mode: &crate::problem::ServiceMode| {
+                        mode.remote.as_ref().is_none_or(|remote| remote.sends == stage.sends)
+                    };
+                    let of = |modes: &[_]| modes.iter().position(|mode| fits(mode) && sends(mode));
+                    let mode = modes.map_or(Some(0), of);
+                    let mode =
+                        mode.ok_or_else(|| match modes.is_some_and(|modes| modes.iter().any(fits)) {
+                            true => ReadError::Sends { stage: stage.id.clone(), sends: stage.sends },
+                            false => ReadError::Mode {
+                                stage: stage.id.clone(),
+                                worker_type: plan
+                                    .workers
+                                    .iter()
+                                    .find(|worker| worker.id == stage.worker)
+                                    .map(|worker| worker.worker_type.clone())
+                                    .unwrap_or_default(),
+                                batch: stage.max_batch,
+                            },
+                        })?;
                     stages.push(&stage.id);
                     hostings.push(Hosting {
                         operator: index,

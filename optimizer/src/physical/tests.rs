@@ -35,6 +35,20 @@ fn plan() -> (Case, Plan) {
 }
 
 #[test]
+fn a_back_end_with_a_program_of_its_own_computes_in_a_proxy() {
+    let case = Case::new(WORKFLOW, INFRASTRUCTURE, &PROFILE.replace("backend: rten", "backend: torch"));
+    let plan = physical(&case.inputs(), &case.assembled(), &solution(), Vec::new()).unwrap();
+    let stages = plan.stages.iter().map(|stage| (stage.backend.as_deref(), stage.device.as_deref()));
+    let torch: Vec<_> = stages.filter(|(backend, _)| backend.is_some()).collect();
+    assert!(
+        !torch.is_empty() && torch.iter().all(|at| *at == (Some("torch"), Some("proxy:torch"))),
+        "{torch:?}"
+    );
+    let (_, rten) = self::plan();
+    assert!(rten.stages.iter().all(|stage| stage.device.is_none()));
+}
+
+#[test]
 fn a_plan_is_read_back_and_fits_its_workflow() {
     let (case, plan) = plan();
     let text = plan.to_yaml().unwrap_or_else(|errors| panic!("{errors}"));

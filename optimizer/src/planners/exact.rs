@@ -101,20 +101,32 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
-        if devices::are_offered(problem) {
-            return devices::planned(problem, limits, excluded, NAME, |part, limits, excluded| {
-                self.plan_without(part, limits, excluded)
-            });
-        }
         if !problem.limits.latency.is_empty() && problem.limits.wait_levels.is_empty() {
             return waits::with_waits(problem, limits, |problem, limits, asked| {
-                self.plan_with_levels(problem, limits, excluded, asked)
+                self.plan_with_devices(problem, limits, excluded, asked)
             });
         }
-        self.plan_with_levels(problem, limits, excluded, Asked::default())
+        self.plan_with_devices(problem, limits, excluded, Asked::default())
     }
 
-    /// Plans a checked problem with the waits that it lists.
+    /// Plans a checked problem with the waits that it lists, models on devices or not.
+    fn plan_with_devices(
+        &self,
+        problem: &Problem,
+        limits: &SearchLimits,
+        excluded: &[Vec<usize>],
+        asked: Asked<'_>,
+    ) -> Result<Outcome, PlannerError> {
+        if !devices::are_offered(problem) {
+            return self.plan_with_levels(problem, limits, excluded, asked);
+        }
+        let of_part = Asked { known: None, ..asked };
+        devices::planned(problem, limits, excluded, asked.known, NAME, |part, limits, excluded| {
+            self.plan_with_levels(part, limits, excluded, of_part)
+        })
+    }
+
+    /// Plans a checked problem without devices, with the waits that it lists.
     fn plan_with_levels(
         &self,
         problem: &Problem,
@@ -155,7 +167,7 @@ impl Exact {
         excluded: &[Vec<usize>],
         asked: Asked<'_>,
     ) -> Result<Outcome, PlannerError> {
-        let mut found = Best { plan: None, bound: 0.0 };
+        let mut found = Best { plan: None, bound: limits.floor, ceiling: limits.ceiling };
         if let Some(known) = asked
             .known
             .filter(|known| !excluded.contains(&known.variants) && check(problem, known).is_empty())
@@ -172,13 +184,15 @@ impl Exact {
         } else {
             without_latency(problem, excluded, &mut search, &mut found)?;
         }
-        if !found.is_close(limits.gap) {
+        if !found.is_done(limits.gap) {
             let known = search.incumbent(problem, excluded)?.clone();
             if let Some((cost, solution)) = known {
                 found.offer(cost, solution);
             }
         }
-        more_accurate(problem, excluded, &mut search, &mut found)?;
+        if found.bound < found.ceiling {
+            more_accurate(problem, excluded, &mut search, &mut found)?;
+        }
         found.plan = found.plan.map(|(cost, solution)| (cost, modes::one_mode_each(problem, solution)));
         Ok(found.outcome(limits, &search))
     }
@@ -219,7 +233,9 @@ fn without_latency(
                 let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
                 // Where a limit ended the search, its point may have idle workers, which the plan does not rent.
                 let near = 1e-5 * point.cost.abs().max(1.0);
-                let differs = total > point.cost + near || (strictness == 1.0 && total < next.bound - near);
+                // A floor is that of the whole, of which this may be a relaxation.
+                let is_proven = strictness == 1.0 && next.bound > search.limits.floor;
+                let differs = total > point.cost + near || (is_proven && total < next.bound - near);
                 if differs && prepared.plans_routes {
                     let (planned, bound) = (point.cost, next.bound);
                     return Err(fault(&format!(
@@ -237,7 +253,7 @@ fn without_latency(
                 {
                     let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
                     found.offer(total, solution);
-                    if found.is_close(search.limits.gap) {
+                    if found.is_done(search.limits.gap) {
                         return Ok(());
                     }
                 }
@@ -247,7 +263,7 @@ fn without_latency(
                 let small = too_small(problem, &extract::placement(&prepared, &model, &point.values));
                 if let Some((total, solution)) = fitted(problem, &rules, &variants, small, enough, search)? {
                     found.offer(total, solution);
-                    if found.is_close(search.limits.gap) {
+                    if found.is_done(search.limits.gap) {
                         return Ok(());
                     }
                 }

@@ -28,7 +28,7 @@ pub(super) fn planned(
 ) -> Result<Outcome, PlannerError> {
     let time = SearchTime::begin();
     let mut all = Outcome { bound: Some(f64::INFINITY), ..Outcome::infeasible(planner, true) };
-    let mut open = vec![(0.0, Branch::whole(problem))];
+    let mut open = vec![(0.0f64, Branch::whole(problem))];
     let mut looked_at = 0;
     let (mut is_out_of_time, mut is_limited) = (false, false);
     let prove = |all: &mut Outcome, bound: Option<f64>| {
@@ -38,13 +38,13 @@ pub(super) fn planned(
         let left = limits.wall_seconds.map(|_| time.left_of(limits.wall_seconds).max(0.0));
         // The first plan is always made.
         is_out_of_time |= looked_at > 0 && left.is_some_and(|left| left <= 0.0);
-        let is_dearer = all.cost.is_some_and(|cost| known >= cost * (1.0 - limits.gap));
-        if is_dearer || is_out_of_time || looked_at == MOST_BRANCHES {
+        if known.max(limits.floor) >= limits.cutoff(all.cost) || is_out_of_time || looked_at == MOST_BRANCHES
+        {
             prove(&mut all, Some(known));
             continue;
         }
         looked_at += 1;
-        let own = SearchLimits { wall_seconds: left, ..*limits };
+        let own = SearchLimits { wall_seconds: left, ..limits.of_part(known, all.cost) };
         let found = plan(&branch.problem, &own)?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;

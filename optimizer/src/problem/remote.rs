@@ -25,6 +25,19 @@ impl Problem {
         self.mode_of(solution, hosting)?.remote.as_ref()
     }
 
+    /// The same run with the other form of its records, where the problem has it: tensors for rows, and rows for tensors.
+    pub fn other_form(&self, solution: &Solution, hosting: &Hosting) -> Option<&Remote> {
+        let chosen = self.remote_of(solution, hosting)?;
+        let class = solution.workers.get(hosting.worker?)?.class;
+        let variant = *solution.variants.get(hosting.operator)?;
+        let modes = &self.operators.get(hosting.operator)?.variants.get(variant)?.modes.get(class)?;
+        let others = modes.iter().filter_map(|mode| mode.remote.as_ref()).filter(|other| {
+            (other.class, other.run.batch) == (chosen.class, chosen.run.batch) && other.sends != chosen.sends
+        });
+        // The same back end first.
+        others.min_by_key(|other| other.run.backend != chosen.run.backend)
+    }
+
     /// The way of a batch from a location to a device and back; none where no route leads there and back.
     pub fn way(&self, from: usize, remote: &Remote) -> Option<Way> {
         let at = self.worker_classes[remote.class].location;

@@ -210,7 +210,7 @@ impl Case {
 }
 
 fn models() -> Models {
-    let model = |id: String| Model { id, backends: Vec::new(), tensors: None, obstacle: None };
+    let model = |id: String| Model { id, backends: Vec::new(), tensors: None, rows: None, obstacle: None };
     let all = |name: &str, count: usize| (0..count).map(|n| model(format!("{name}{n}"))).collect();
     [("detect".to_owned(), all("d", 3)), ("look".to_owned(), all("e", 2))].into()
 }

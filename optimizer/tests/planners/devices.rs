@@ -6,13 +6,26 @@ use crate::agreement::{TOLERANCE, cases, plan};
 use tidemill_optimizer::check::{check, recomputed_cost};
 use tidemill_optimizer::planner::{Planner, PlannerError, SearchLimits};
 use tidemill_optimizer::planners::{best_fit::BestFit, exact::Exact, exhaustive::Exhaustive};
-use tidemill_optimizer::problem::{Problem, ServiceMode};
+use tidemill_optimizer::problem::{Problem, Sends, ServiceMode};
 use tidemill_optimizer::solution::{Hosting, OnDevice, Outcome, RouteClass, Solution, Status, UsedWorker};
 use tidemill_optimizer::waits::with_least_waits;
 use tidemill_problems::{small_problem_with_devices, small_problem_with_devices_and_latency};
 
 fn uses_a_device(solution: &Solution) -> bool {
     solution.hostings.iter().any(|hosting| hosting.device.is_some())
+}
+
+/// Stages that send rows to a device and have the choice, and those that send tensors and have it.
+fn forms(problem: &Problem, solution: &Solution) -> [usize; 2] {
+    let chosen = |sends: Sends| {
+        let has_choice = |hosting: &&Hosting| {
+            let remote = problem.remote_of(solution, hosting);
+            remote.is_some_and(|remote| remote.sends == sends)
+                && problem.other_form(solution, hosting).is_some()
+        };
+        solution.hostings.iter().filter(has_choice).count()
+    };
+    [chosen(Sends::Rows), chosen(Sends::Tensors)]
 }
 
 /// The outcome of the exhaustive planner; none where the problem is too large for it.
@@ -27,6 +40,7 @@ fn oracle(problem: &Problem) -> Option<Outcome> {
 #[test]
 fn exact_and_exhaustive_agree_with_devices() {
     let (mut with, mut without, mut infeasible, mut cheaper) = (0, 0, 0, 0);
+    let (mut rows, mut tensors) = (0, 0);
     for seed in 1..=cases(80) {
         let problem = small_problem_with_devices(seed);
         let exact = plan(&Exact, &problem);
@@ -40,6 +54,9 @@ fn exact_and_exhaustive_agree_with_devices() {
                     true => with += 1,
                     false => without += 1,
                 }
+                let [as_rows, as_tensors] =
+                    exact.solution.as_ref().map_or([0, 0], |solution| forms(&problem, solution));
+                (rows, tensors) = (rows + as_rows, tensors + as_tensors);
                 // Planners that know no devices keep the limits too, and find nothing cheaper.
                 let heuristic = plan(&BestFit, &problem);
                 assert!(!heuristic.solution.as_ref().is_some_and(uses_a_device), "seed {seed}");
@@ -55,10 +72,12 @@ fn exact_and_exhaustive_agree_with_devices() {
         }
     }
     println!("{with} with devices ({cheaper} cheaper for it), {without} without, {infeasible} infeasible");
+    println!("{rows} stages send rows and {tensors} tensors, of those with the choice");
     assert!(
         with > 10 && without > 10 && infeasible > 0 && cheaper > 10,
         "{with}, {without}, {infeasible}, {cheaper}"
     );
+    assert!(rows > 5 && tensors > 3, "{rows}, {tensors}");
 }
 
 #[test]

@@ -267,8 +267,13 @@ fn the_list_behind_a_tracker_is_as_long_as_its_detector_finds() {
         let paths: Vec<String> = detectors.iter().map(|id| format!("{id}.yaml")).collect();
         let text = WORKFLOW.replace("[few.yaml, many.yaml]", &format!("[{}]", paths.join(", ")));
         let workflow = Workflow::parse(&text, "workflow.yaml").expect("it is right");
-        let model =
-            |id: &&str| Model { id: (*id).to_owned(), backends: Vec::new(), tensors: None, obstacle: None };
+        let model = |id: &&str| Model {
+            id: (*id).to_owned(),
+            backends: Vec::new(),
+            tensors: None,
+            rows: None,
+            obstacle: None,
+        };
         let models: Models = [
             ("find".to_owned(), detectors.iter().map(model).collect()),
             ("follow".to_owned(), vec![model(&"follow")]),
@@ -333,7 +338,7 @@ fn vehicles_cost_what_their_own_models_send() {
         let largest = Problem { sizes: Vec::new(), ..problem };
         (own, Exact.plan(&largest, &limits).expect("it takes the problem").cost)
     };
-    let model = |id: String| Model { id, backends: Vec::new(), tensors: None, obstacle: None };
+    let model = |id: String| Model { id, backends: Vec::new(), tensors: None, rows: None, obstacle: None };
     let of = |detectors: &[&str], embeddings: &[&str]| -> Models {
         let all = |name: &str, ids: &[&str]| ids.iter().map(|id| model(format!("{name}-{id}"))).collect();
         [

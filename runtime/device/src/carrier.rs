@@ -325,7 +325,7 @@ pub(crate) struct Messages {
 /// Counts the bytes that came and went. While it grows, the other side lives.
 pub(crate) type Moved = Arc<AtomicU64>;
 
-/// What becomes of a payload, by the head of its message.
+/// Fate of a payload, by the head of its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Read,
@@ -340,7 +340,7 @@ pub(crate) struct Message {
     pub(crate) payload: Bytes,
     /// Where the rest of the payload is, if that is in shared memory.
     pub(crate) placed: Option<Place>,
-    /// What became of the payload.
+    /// Fate of the payload.
     pub(crate) fate: Fate,
 }
 

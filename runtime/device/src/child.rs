@@ -1,4 +1,4 @@
-//! The process that serves one session for `tidemill device serve`: its contract, and [`main`], which keeps it.
+//! The process that serves one session, or several of one tenant, for `tidemill device serve`: its contract, and [`main`], which keeps it.
 //!
 //! A program that computes by another back end implements [`Opener`], calls [`main`], and is given to the daemon as
 //! `--proxy-program PATH`.
@@ -13,24 +13,30 @@
 //! - It decides how much memory a session may hold: a process that needs more than it was granted asks.
 //! - The daemon asks for figures each [`ASKS`]. A process that gives none several times is ended, and one that waits for a daemon
 //!   which does not ask ends.
+//! - After [`ToChild::Share`] instead, the process serves several sessions of one tenant ([`crate::batching`]). Each comes with
+//!   [`ToChild::Join`] and one descriptor: the control socket of this session alone, on which the process says
+//!   [`FromChild::Ready`], and [`ToChild::Begin`] is next. Turns, and the memory of models, are those of the process, by its own control
+//!   socket.
 //! - The process ends at the end of its session, and at once when the control socket ends, whatever it computes.
 mod admission;
 mod lines;
+mod sharing;
 mod turn_flag;
 
 pub(crate) use lines::send_with;
 pub use lines::{Lines, send};
 
+use crate::batching::Batching;
 use crate::call::Hello;
 use crate::carrier::Carrier;
 use crate::device::{Device, DeviceError, Limits, Opener, Snapshot};
-use crate::proxy::serve_until;
+use crate::proxy::{Admission, serve_until};
 use crate::store::Store;
 use admission::ByDaemon;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,6 +52,10 @@ pub const ASKS: Duration = Duration::from_secs(2);
 pub enum ToChild {
     /// Serve the client whose socket comes with this.
     Begin(Begin),
+    /// Serve several sessions, and compute their runs together.
+    Share(Batching),
+    /// Serve one more session. Its control socket comes with this.
+    Join,
     /// Answers [`FromChild::Admit`].
     Admitted(Result<Limits, String>),
     /// Run once. Answered by [`FromChild::Ran`].
@@ -144,9 +154,12 @@ pub struct Figures {
     pub computed_us: u64,
     /// Microseconds that runs waited for their turns.
     pub waited_us: u64,
+    /// A run waits or is computed; only of a session whose process serves several.
+    pub is_waiting: bool,
 }
 
-/// Serves one session for the daemon that started this process, and returns when it is over.
+/// Serves one session for the daemon that started this process, and returns when it is over. Where the daemon wants several sessions in
+/// the process, it does not return: the daemon ends it.
 ///
 /// # Errors
 /// If standard input is no socket of a daemon, or the connection to the client breaks.
@@ -157,37 +170,59 @@ pub fn main(opener: &dyn Opener) -> io::Result<()> {
     let begin = loop {
         match lines.receive()? {
             Some(ToChild::Begin(begin)) => break begin,
+            Some(ToChild::Share(batching)) => return sharing::serve(opener, control, lines, batching),
             Some(_) => {}
             None => return Ok(()),
         }
     };
-    let client = lines.descriptor().ok_or_else(|| io::Error::other("the daemon passed no client"))?;
-    let shared = Arc::new(Shared::new(control, client.try_clone()?, begin.folder.clone()));
-    let locked = begin.make_folder()?;
-    turn_flag::follow(Arc::clone(&shared), lines)?;
-    let served = begin.serve(opener, Carrier::of_descriptor(client)?, &shared);
-    drop(locked);
-    // The daemon removes it if this process cannot.
-    let _ = std::fs::remove_dir_all(&begin.folder);
-    shared.closed(served.as_ref().err().map(ToString::to_string));
-    served
+    let session = Session::begin(begin, control, lines, true)?;
+    let mut admission = ByDaemon::new(Arc::clone(&session.shared));
+    session.serve(opener, &mut admission)
+}
+
+/// A session that has begun.
+struct Session {
+    begin: Begin,
+    client: OwnedFd,
+    shared: Arc<Shared>,
+    /// Its folder.
+    locked: OwnedFd,
+}
+
+impl Session {
+    /// `is_alone`: the process serves no other one.
+    fn begin(begin: Begin, control: UnixStream, mut lines: Lines, is_alone: bool) -> io::Result<Self> {
+        let client = lines.descriptor().ok_or_else(|| io::Error::other("the daemon passed no client"))?;
+        let shared = Shared::of_session(control, client.try_clone()?, begin.folder.clone(), is_alone);
+        let shared = Arc::new(shared);
+        let locked = begin.make_folder()?;
+        turn_flag::follow(Arc::clone(&shared), lines)?;
+        Ok(Self { begin, client, shared, locked })
+    }
+
+    fn serve(self, opener: &dyn Opener, admission: &mut dyn Admission) -> io::Result<()> {
+        let Self { begin, client, shared, locked } = self;
+        let served = Carrier::of_descriptor(client).and_then(|carrier| {
+            let mut store = Store::open(&begin.cache, begin.cache_limit).map_err(io::Error::other)?;
+            let named = Named { opener, begin: &begin };
+            serve_until(carrier, &named, admission, &mut store, &begin.folder, shared.ending())
+        });
+        drop(locked);
+        // The daemon removes it if this process cannot.
+        let _ = std::fs::remove_dir_all(&begin.folder);
+        shared.closed(served.as_ref().err().map(ToString::to_string));
+        served
+    }
 }
 
 impl Begin {
     /// Makes the folder, and locks it for the life of this process: a locked folder is no left-over.
-    fn make_folder(&self) -> io::Result<std::os::fd::OwnedFd> {
+    fn make_folder(&self) -> io::Result<OwnedFd> {
         std::fs::create_dir_all(&self.folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = open(&self.folder, flags, Mode::empty())?;
         flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
         Ok(folder)
-    }
-
-    fn serve(&self, opener: &dyn Opener, carrier: Carrier, shared: &Arc<Shared>) -> io::Result<()> {
-        let mut store = Store::open(&self.cache, self.cache_limit).map_err(io::Error::other)?;
-        let named = Named { opener, begin: self };
-        let mut admission = ByDaemon::new(Arc::clone(shared));
-        serve_until(carrier, &named, &mut admission, &mut store, &self.folder, shared.ending())
     }
 }
 

@@ -20,9 +20,10 @@ pub mod tenants;
 pub mod turns;
 pub mod views;
 
-use crate::child::{Begin, FromChild, ToChild, send, send_with};
+use crate::batching::Batching;
+use crate::child::{Begin, FromChild, Lines, ToChild, send, send_with};
 use control::{Answer, Question};
-use ledger::{Given, Ledger};
+use ledger::{Ending, Given, Ledger};
 use processes::{Pool, Process};
 use std::collections::BTreeMap;
 use std::io;
@@ -30,6 +31,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::process::Child;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -39,6 +41,8 @@ use views::Listing;
 
 /// How long a process may not take a message before it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Processes that are given a client that has not seen any of them.
+const TRIES: usize = 3;
 /// How long a listing waits for the figures of processes.
 const REPORTING: Duration = Duration::from_millis(300);
 
@@ -69,6 +73,8 @@ pub struct Options {
     pub most_sessions: usize,
     /// Time of a run while others wait; after it the session ends.
     pub longest_run: Duration,
+    /// Sessions of a tenant share a process, and their runs are computed together. None: each session has a process of its own.
+    pub batching: Option<Batching>,
 }
 
 /// Why a device cannot be served.
@@ -134,6 +140,15 @@ struct State {
     /// When the thread of the clock looks again.
     planned: Option<Duration>,
     is_over: bool,
+}
+
+/// Subject of a thread that watches until it ends: a session, or a group.
+struct Watched {
+    session: u64,
+    lines: Lines,
+    /// Its process; none: that of its group.
+    child: Option<Child>,
+    folder: Option<PathBuf>,
 }
 
 impl Daemon {
@@ -254,7 +269,7 @@ impl Inner {
 
     /// Serves a client whose greeting has come.
     fn receive(self: &Arc<Self>, incoming: Incoming) {
-        let Purpose::Device { client } = &incoming.greeting.purpose else {
+        let Purpose::Device { client, tenant } = &incoming.greeting.purpose else {
             return incoming.refuse("a device serves sessions of devices only");
         };
         let peer = match (incoming.peer_name(), incoming.peer_user()) {
@@ -266,8 +281,9 @@ impl Inner {
             return incoming.refuse(&reason);
         }
         tracing::info!("a session for {client} {peer}");
+        let tenant = tenant.clone();
         let own = Greeting {
-            purpose: Purpose::Device { client: self.options.device.clone() },
+            purpose: Purpose::Device { client: self.options.device.clone(), tenant: None },
             ..incoming.greeting.clone()
         };
         let socket = match incoming.accept(&own) {
@@ -277,7 +293,11 @@ impl Inner {
         let begun = socket.and_then(|socket| {
             let of_socket = || TcpStream::from(socket.try_clone().ok()?).peer_addr().ok();
             let peer = if peer.is_empty() { of_socket().map(|at| at.to_string()) } else { Some(peer) };
-            self.begin(&socket, peer.unwrap_or_else(|| "not known".to_owned()))
+            let peer = peer.unwrap_or_else(|| "not known".to_owned());
+            match (self.options.batching, tenant) {
+                (Some(batching), Some(tenant)) => self.begin_in_group(&socket, peer, &tenant, batching),
+                _ => self.begin(&socket, peer),
+            }
         });
         // The end of its connection tells the client.
         match begun {
@@ -290,15 +310,107 @@ impl Inner {
         }
     }
 
-    /// Gives a client to a process.
+    /// Gives a client to a process of its own.
     fn begin(self: &Arc<Self>, client: &impl AsFd, peer: String) -> io::Result<()> {
         let process = self.pool.take()?;
-        process.control.set_write_timeout(Some(PATIENCE))?;
         let mut state = self.state();
         if state.is_over {
             return process.end().map(drop);
         }
         let session = state.ledger.begin(process.child.id(), peer, self.now());
+        let Process { child, control, lines } = process;
+        self.give(&mut state, session, client, control, lines, Some(child))
+    }
+
+    /// Gives a client to the process of its tenant, which is started for the first one.
+    fn begin_in_group(
+        self: &Arc<Self>,
+        client: &impl AsFd,
+        peer: String,
+        tenant: &str,
+        batching: Batching,
+    ) -> io::Result<()> {
+        for _ in 0..TRIES {
+            let (control, theirs) = UnixStream::pair()?;
+            let mut lines = Lines::new(control.try_clone()?);
+            let Some((group, session)) = self.join(theirs, peer.clone(), tenant, batching)? else {
+                // It is refused there.
+                return self.begin(client, peer);
+            };
+            let is_ready = processes::is_ready(&control, &mut lines).unwrap_or(false);
+            let mut state = self.state();
+            if is_ready && !state.is_over {
+                return self.give(&mut state, session, client, control, lines, None);
+            }
+            // The process has died, or is about to. The client has seen nothing of it.
+            state.ledger.is_lost(group);
+            state.ledger.gone(session, self.now());
+            self.after(&mut state);
+        }
+        Err(io::Error::other(format!("{TRIES} processes ended before they were ready")))
+    }
+
+    /// Adds a session to the process of its tenant, with its control socket. Returns the group and the session; none: the tenant is none.
+    fn join(
+        self: &Arc<Self>,
+        socket: UnixStream,
+        peer: String,
+        tenant: &str,
+        batching: Batching,
+    ) -> io::Result<Option<(u64, u64)>> {
+        let mut state = self.state();
+        if state.is_over {
+            return Err(io::Error::other("the device ends"));
+        }
+        let group = match state.ledger.group_of(tenant) {
+            Some(group) => group,
+            None => {
+                let process = self.pool.take()?;
+                let now = self.now();
+                let Some(group) = state.ledger.begin_group(process.child.id(), tenant, now) else {
+                    process.end()?;
+                    return Ok(None);
+                };
+                self.begin_group(&mut state, group, process, batching)?;
+                group
+            }
+        };
+        let session = state.ledger.begin_in(group, peer, self.now());
+        if let Some(control) = state.controls.get(&group) {
+            // One that has died takes nobody: the end of the socket says so.
+            let _ = send_with(control, &ToChild::Join, socket.as_fd());
+        }
+        self.after(&mut state);
+        Ok(Some((group, session)))
+    }
+
+    /// Begins a process for several sessions.
+    fn begin_group(
+        self: &Arc<Self>,
+        state: &mut State,
+        group: u64,
+        process: Process,
+        batching: Batching,
+    ) -> io::Result<()> {
+        let Process { child, control, lines } = process;
+        control.set_write_timeout(Some(PATIENCE))?;
+        let begun = send(&control, &ToChild::Share(batching));
+        state.controls.insert(group, control);
+        self.follow(state, Watched { session: group, lines, child: Some(child), folder: None })?;
+        begun
+    }
+
+    /// Gives a client to the process that serves its session, by the control socket of the session.
+    fn give(
+        self: &Arc<Self>,
+        state: &mut State,
+        session: u64,
+        client: &impl AsFd,
+        control: UnixStream,
+        lines: Lines,
+        child: Option<Child>,
+    ) -> io::Result<()> {
+        control.set_write_timeout(Some(PATIENCE))?;
         let begin = Begin {
             session,
             folder: folders::of_session(&self.options.cache, session),
@@ -307,25 +419,32 @@ impl Inner {
             name: self.options.device.clone(),
             kind: self.options.kind.clone(),
         };
-        let control = process.control.try_clone()?;
         let begun = send_with(&control, &ToChild::Begin(begin.clone()), client.as_fd());
         state.controls.insert(session, control);
-        let inner = Arc::clone(self);
-        let watcher = Builder::new().name("tm-device-session".into());
-        let watcher = watcher.spawn(move || inner.watch(session, process, &begin))?;
-        state.watchers.retain(|watcher| !watcher.is_finished());
-        state.watchers.push(watcher);
-        self.after(&mut state);
+        self.follow(state, Watched { session, lines, child, folder: Some(begin.folder) })?;
+        self.after(state);
         begun
     }
 
-    /// Listens to the process of a session until it ends.
-    fn watch(&self, session: u64, mut process: Process, begin: &Begin) {
+    /// Watches a session or a group on a thread of its own.
+    fn follow(self: &Arc<Self>, state: &mut State, watched: Watched) -> io::Result<()> {
+        let inner = Arc::clone(self);
+        let watcher = Builder::new().name("tm-device-session".into());
+        let watcher = watcher.spawn(move || inner.watch(watched))?;
+        state.watchers.retain(|watcher| !watcher.is_finished());
+        state.watchers.push(watcher);
+        Ok(())
+    }
+
+    /// Listens to the process of a session or a group until it ends.
+    fn watch(&self, mut watched: Watched) {
+        let session = watched.session;
+        let name = self.state().ledger.name_of(session);
         loop {
-            match process.lines.receive() {
+            match watched.lines.receive() {
                 Ok(Some(FromChild::Closed { problem })) => {
                     if let Some(problem) = problem {
-                        tracing::warn!("session {session}: {problem}");
+                        tracing::warn!("{name}: {problem}");
                     }
                     break;
                 }
@@ -336,17 +455,19 @@ impl Inner {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!("session {session}: its process says what cannot be read: {error}");
+                    tracing::warn!("{name}: its process says what cannot be read: {error}");
                     break;
                 }
             }
         }
-        let id = process.child.id();
-        match process.end() {
-            Ok(status) => tracing::debug!("session {session}: its process has ended: {status}"),
-            Err(error) => tracing::error!("session {session}: its process cannot be ended: {error}"),
+        if let Some(child) = &mut watched.child {
+            match processes::end(child) {
+                Ok(status) => tracing::debug!("{name}: its process has ended: {status}"),
+                Err(error) => tracing::error!("{name}: its process cannot be ended: {error}"),
+            }
         }
-        folders::clean(&begin.folder, &begin.cache, id);
+        let process = watched.child.as_ref().map(Child::id);
+        folders::clean(watched.folder.as_deref(), &folders::of_models(&self.options.cache), process);
         let mut state = self.state();
         state.controls.remove(&session);
         state.ledger.gone(session, self.now());
@@ -355,10 +476,17 @@ impl Inner {
 
     /// Sends what a change of the ledger led to.
     fn after(&self, state: &mut State) {
-        for (session, reason) in state.ledger.ending() {
-            tracing::warn!("session {session} is ended: {reason}");
+        for (session, why) in state.ledger.ending() {
+            let how = match why {
+                Ending::Because(reason) => {
+                    tracing::warn!("{} is ended: {reason}", state.ledger.name_of(session));
+                    Shutdown::Both
+                }
+                // Its last figures come.
+                Ending::Unused => Shutdown::Write,
+            };
             if let Some(control) = state.controls.get(&session) {
-                let _ = control.shutdown(Shutdown::Both);
+                let _ = control.shutdown(how);
             }
         }
         for (session, message) in state.ledger.outgoing() {

@@ -186,6 +186,12 @@ pub trait Device: Send {
     fn free(&mut self, tensor: TensorId);
     /// Frees a model.
     fn unload(&mut self, model: ModelId);
+    /// Returns whether the first dimension of all inputs and outputs of a loaded model counts rows that are computed independently
+    /// of each other: runs of it may then be put together.
+    fn has_rows(&self, model: ModelId) -> bool {
+        let _ = model;
+        false
+    }
     /// Returns the bytes of tensors and models that the session holds.
     fn memory(&self) -> u64;
 }

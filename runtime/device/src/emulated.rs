@@ -23,6 +23,9 @@ pub struct ModelTimes {
     pub row_ms: f64,
     /// Bytes that the loaded model holds; 0: those of its files.
     pub memory: u64,
+    /// The first dimension of its inputs and outputs counts rows: runs of several sessions may be computed together, and without
+    /// an inner device each row of an output follows from that row of the inputs. Not for texts.
+    pub has_rows: bool,
 }
 
 /// Times and memory of a device.
@@ -162,7 +165,11 @@ impl Opener for Emulated {
     fn open(&self, limits: &Limits) -> Result<Box<dyn Device>, DeviceError> {
         let inner: Box<dyn Device> = match &self.inner {
             Some(inner) => inner.open(limits)?,
-            None => Box::new(Synthetic::default()),
+            None => Box::new(Synthetic {
+                profile: self.profile.clone(),
+                models: HashMap::new(),
+                tensors: HashMap::new(),
+            }),
         };
         Ok(Box::new(EmulatedDevice {
             inner,
@@ -287,14 +294,18 @@ impl Device for EmulatedDevice {
         self.models.remove(&model);
     }
 
+    fn has_rows(&self, model: ModelId) -> bool {
+        self.inner.has_rows(model)
+    }
+
     fn memory(&self) -> u64 {
         self.inner.memory() + self.models.values().map(|(_, more)| more).sum::<u64>()
     }
 }
 
 /// Outputs that follow from the bytes of the model and the inputs.
-#[derive(Default)]
 struct Synthetic {
+    profile: Profile,
     models: HashMap<ModelId, (Artifact, u64)>,
     tensors: HashMap<TensorId, Value>,
 }
@@ -331,12 +342,28 @@ impl Device for Synthetic {
 
     fn run(&mut self, run: &Run) -> Result<Duration, DeviceError> {
         let (artifact, _) = self.models.get(&run.model).ok_or(DeviceError::NoModel(run.model.0))?;
-        let mut hasher = DefaultHasher::new();
-        artifact.files.iter().for_each(|file| file.hash.hash(&mut hasher));
+        let mut inputs = Vec::with_capacity(run.inputs.len());
         for input in &run.inputs {
-            let value = self.tensors.get(input).ok_or(DeviceError::NoTensor(input.0))?;
-            (value.shape(), &value.bytes()[..]).hash(&mut hasher);
+            inputs.push(self.tensors.get(input).ok_or(DeviceError::NoTensor(input.0))?);
         }
+        let rows = inputs.first().and_then(|input| input.shape().first()).copied().unwrap_or(0);
+        let by_row = self.has_rows(run.model)
+            && inputs
+                .iter()
+                .all(|input| input.shape().first() == Some(&rows) && input.element().bytes().is_some());
+        // The seed of each part of the outputs: of a row, or of the whole.
+        let parts = if by_row { rows } else { 1 };
+        let seeds = (0..parts).map(|part| {
+            let mut hasher = DefaultHasher::new();
+            artifact.files.iter().for_each(|file| file.hash.hash(&mut hasher));
+            for value in &inputs {
+                let each = value.bytes().len() / parts;
+                let shape = if by_row { &value.shape()[1..] } else { value.shape() };
+                (shape, &value.bytes()[part * each..(part + 1) * each]).hash(&mut hasher);
+            }
+            hasher.finish()
+        });
+        let seeds: Vec<u64> = seeds.collect();
         let first = run.inputs.first().and_then(|input| self.tensors.get(input));
         let (element, shape) = match first {
             Some(value) => (value.element(), value.shape().to_vec()),
@@ -360,7 +387,7 @@ impl Device for Synthetic {
             };
             let zeros =
                 Value::zeros(element, shape).map_err(|error| DeviceError::Value(error.to_string()))?;
-            made.push((*output, filled(&zeros, hasher.finish() ^ u64::from(*position))));
+            made.push((*output, filled(&zeros, seeds.iter().map(|seed| seed ^ u64::from(*position)))));
         }
         self.tensors.extend(made);
         Ok(Duration::ZERO)
@@ -382,14 +409,29 @@ impl Device for Synthetic {
         self.models.remove(&model);
     }
 
+    fn has_rows(&self, model: ModelId) -> bool {
+        self.models.get(&model).is_some_and(|(artifact, _)| self.profile.of(&artifact.name).has_rows)
+    }
+
     fn memory(&self) -> u64 {
         let tensors: u64 = self.tensors.values().map(|value| value.bytes().len() as u64).sum();
         tensors + self.models.values().map(|(_, bytes)| bytes).sum::<u64>()
     }
 }
 
-/// A tensor like this one, with values that follow from a number. Texts stay empty; floats are small.
-fn filled(zeros: &Value, seed: u64) -> Value {
+/// A tensor like this one, with values that follow from a number for each of its equal parts. Texts stay empty; floats are small.
+fn filled(zeros: &Value, seeds: impl ExactSizeIterator<Item = u64>) -> Value {
+    let count: usize = zeros.shape().iter().product();
+    let each = count / seeds.len().max(1);
+    let mut bytes = Vec::with_capacity(zeros.bytes().len());
+    for seed in seeds {
+        fill(zeros.element(), seed, each, &mut bytes);
+    }
+    Value::new(zeros.element(), zeros.shape().to_vec(), bytes).unwrap_or_else(|_| zeros.clone())
+}
+
+/// Adds elements that follow from a number.
+fn fill(element: Element, seed: u64, count: usize, bytes: &mut Vec<u8>) {
     let mut state = seed;
     let mut next = move || {
         // SplitMix64.
@@ -398,11 +440,9 @@ fn filled(zeros: &Value, seed: u64) -> Value {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     };
-    let count: usize = zeros.shape().iter().product();
-    let mut bytes = Vec::with_capacity(zeros.bytes().len());
     for _ in 0..count {
         let number = next();
-        match zeros.element() {
+        match element {
             Element::Float32 => {
                 bytes.extend_from_slice(&((number >> 40) as f32 / 16_777_216.0).to_le_bytes())
             }
@@ -418,7 +458,6 @@ fn filled(zeros: &Value, seed: u64) -> Value {
             Element::Text => bytes.extend_from_slice(&0u32.to_le_bytes()),
         }
     }
-    Value::new(zeros.element(), zeros.shape().to_vec(), bytes).unwrap_or_else(|_| zeros.clone())
 }
 
 /// A model of one file, for tests and examples: with this name, content and numbers of inputs and outputs.
@@ -474,7 +513,10 @@ mod tests {
     }
 
     fn profile(run_ms: f64) -> Profile {
-        Profile { others: ModelTimes { run_ms, row_ms: 1.0, memory: 1000 }, ..Profile::default() }
+        Profile {
+            others: ModelTimes { run_ms, row_ms: 1.0, memory: 1000, has_rows: false },
+            ..Profile::default()
+        }
     }
 
     #[test]

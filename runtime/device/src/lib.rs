@@ -9,6 +9,7 @@
 //!   the snapshot of the greeting, *sync* ones wait for a reply, one round trip.
 //! - [`session`]: the side of the client. [`proxy`]: the side of the device, which computes the calls by a [`device::Device`].
 //! - [`value`]: tensors as bytes. [`store`]: files of models by content, so that each is uploaded once.
+//! - [`batching`]: sessions that share models, and whose runs are computed together.
 //! - [`emulated`]: a device with times and memory from a table and outputs that follow from its inputs; the reference of tests.
 //!
 //! ```
@@ -41,6 +42,7 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking"))]
 
+pub mod batching;
 pub mod call;
 pub mod carrier;
 pub mod child;
@@ -49,6 +51,7 @@ pub mod device;
 pub mod dial;
 pub mod emulated;
 pub mod memory;
+pub mod own;
 pub mod proxy;
 pub mod session;
 pub mod store;

@@ -35,6 +35,14 @@ pub trait Admission: Send {
     fn holds(&mut self, bytes: u64, models: u64) {
         let _ = (bytes, models);
     }
+    /// Returns whether a model of some bytes may be loaded, as [`Self::room`]. Where sessions share models, it is not the session that
+    /// holds them.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    fn room_for_model(&mut self, held: u64, wanted: u64, limits: &Limits) -> Result<(), DeviceError> {
+        self.room(held, wanted, limits)
+    }
     /// Returns whether the session, which holds some bytes, may hold more. Default: within the limits of its greeting.
     ///
     /// # Errors
@@ -264,7 +272,7 @@ struct Proxy<'a> {
     store: &'a mut Store,
     folder: &'a Path,
     outgoing: &'a Mutex<Box<dyn Outgoing>>,
-    /// What the device does now, for the thread that sends signs of life.
+    /// Present work of the device, for the thread that sends signs of life.
     computation: &'a Computation,
     /// Runs since the last call that waited: it waits for all of them.
     runs: u32,
@@ -401,7 +409,8 @@ impl Proxy<'_> {
                 let loadable = self.store.lay_out(&artifact, &folder);
                 let loadable = loadable
                     .map_err(|error| DeviceError::Load { model: artifact.name, reason: error.to_string() })?;
-                self.room(loadable.artifact.files.iter().map(|file| file.bytes).sum())?;
+                let bytes = loadable.artifact.files.iter().map(|file| file.bytes).sum();
+                self.admission.room_for_model(self.device.memory(), bytes, &self.limits)?;
                 self.computation.begin(self.limits.longest_run.saturating_mul(LOADING));
                 let loaded = self.device.load(ModelId(first), &loadable);
                 // What it has open stays; nothing is left behind if this process is killed.

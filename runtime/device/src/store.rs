@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// A folder of files, each under its hash. Several proxies of a host share one.
@@ -31,6 +32,8 @@ pub struct Store {
     pins: Option<Pins>,
 }
 
+/// Files that have begun to arrive in this process.
+static ARRIVED: AtomicU64 = AtomicU64::new(0);
 /// Files that the session has offered and not loaded yet, each with the number of offers. A second name in the folder of the session keeps
 /// the content of one that makes room for others meanwhile.
 #[derive(Debug)]
@@ -222,7 +225,9 @@ impl Store {
         let mut arriving = match self.arriving.remove(checked_hash(hash)?) {
             Some(arriving) => arriving,
             None => {
-                let path = self.folder.join(format!(".{hash}.{}", std::process::id()));
+                // Several sessions of a process may receive one file at once.
+                let number = ARRIVED.fetch_add(1, Ordering::Relaxed);
+                let path = self.folder.join(format!(".{hash}.{number}.{}", std::process::id()));
                 let file = File::create(&path).map_err(at(&path))?;
                 Arriving { file, path, length: 0, digest: Sha256::new() }
             }

@@ -199,7 +199,11 @@ enum Way {
 }
 
 fn greeting() -> Greeting {
-    Greeting { run: 1, plan_version: 1, purpose: Purpose::Device { client: "tests".to_owned() } }
+    Greeting {
+        run: 1,
+        plan_version: 1,
+        purpose: Purpose::Device { client: "tests".to_owned(), tenant: None },
+    }
 }
 
 impl Way {

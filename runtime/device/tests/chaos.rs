@@ -272,6 +272,7 @@ fn daemon(cache: &Path) -> Daemon {
         tenants: Tenants::new([], false).unwrap(),
         most_sessions: 16,
         longest_run: Duration::from_secs(60),
+        batching: None,
     };
     Daemon::start(options).unwrap()
 }

@@ -16,6 +16,9 @@ use tidemill_device::session::{CallError, Session};
 use tidemill_device::value::Element;
 use tidemill_link::remote::{Address, Certificates, Security};
 
+#[path = "daemon/batches.rs"]
+mod batches;
+
 /// The profile of the emulated device in the process of a session.
 const PROFILE: &str = "TIDEMILL_TEST_PROFILE";
 /// What the process of a test does instead.
@@ -114,6 +117,7 @@ fn options(device: &str, cache: &Path, profile: &Profile) -> Options {
         tenants: Tenants::new([], false).unwrap(),
         most_sessions: 16,
         longest_run: Duration::from_secs(60),
+        batching: None,
     }
 }
 
@@ -561,7 +565,7 @@ fn connections_without_a_socket_of_their_own_are_relayed() {
         assert_eq!((small.len(), large.len()), (40, 16 << 20));
         // Without TLS where it is wanted nobody is served.
         if at == 0 {
-            assert!(dial::connect(address, &Security::none(), "test").is_err());
+            assert!(dial::connect(address, &Security::none(), "me", "test").is_err());
         }
         let listing = served.until("both", |listing| listing.sessions.len() == 2);
         kill(listing.sessions[1].process);

@@ -1,6 +1,7 @@
 //! Execution of models: a slot submits a batch and is notified when it is done. Inference never blocks a timely
 //! thread.
 mod cpu;
+mod emulated;
 mod factory;
 mod local_model;
 
@@ -10,9 +11,10 @@ use arrow_array::RecordBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidemill_operators::api::{Concurrency, OperatorError, Output};
+use tidemill_operators::api::{Concurrency, DeviceTimes, OperatorError, Output};
 
 pub use cpu::start_local;
+pub use emulated::EMULATED;
 pub use factory::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, PreparedModel, UnknownDevice, factory_of, register,
 };
@@ -89,6 +91,21 @@ pub struct Span {
     pub finished: Nanoseconds,
 }
 
+/// A call that a gate has let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GatedCall {
+    /// Begin and end of the call.
+    pub span: Span,
+    /// Where its time went, if the gate stands for a device. Real time, as from other devices.
+    pub device: Option<DeviceTimes>,
+}
+
+impl From<Span> for GatedCall {
+    fn from(span: Span) -> Self {
+        Self { span, device: None }
+    }
+}
+
 /// Decides when the calls of a model begin and how long they last: an emulated worker, for instance.
 pub trait CallGate: Send + Sync {
     /// Makes a call of this number of records that were submitted at this time. `compute` returns the processor time
@@ -98,7 +115,7 @@ pub trait CallGate: Send + Sync {
         records: usize,
         submitted: Nanoseconds,
         compute: &mut dyn FnMut() -> Option<Duration>,
-    ) -> Option<Span>;
+    ) -> Option<GatedCall>;
 }
 
 /// Runs batches of one model. Another process or a remote accelerator is one more implementation, which an

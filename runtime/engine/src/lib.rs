@@ -55,13 +55,13 @@ pub use coordinator::{Exchange, HostLauncher, Hosts, Listen, Ready, Standby};
 pub use cut::{Alone, FENCE};
 pub use emulation::link::EmulatedLink;
 pub use emulation::{
-    AssumedTimes, Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec,
-    WorkerReport, WorkerSpeed,
+    AssumedTimes, CallTimes, DeviceStageReport, EmulatedDeviceReport, Emulation, EmulationReport, OnDevice,
+    PacedStageReport, WireEdgeReport, WireReport, WireSpec, WorkerReport, WorkerSpeed,
 };
 pub use executor::{
-    CPU, CallGate, Completion, ExecutorFactory, ExecutorRequest, ExecutorSpec, Job, JobResult, LocalModel,
-    ModelExecutor, Notifier, PreparedModel, Span as CallSpan, UnknownDevice, factory_of,
-    register as register_executors, start_local,
+    CPU, CallGate, Completion, EMULATED, ExecutorFactory, ExecutorRequest, ExecutorSpec, GatedCall, Job,
+    JobResult, LocalModel, ModelExecutor, Notifier, PreparedModel, Span as CallSpan, UnknownDevice,
+    factory_of, register as register_executors, start_local,
 };
 pub use failure::{OnPanic, RunError};
 pub use feeds::FeedTable;

@@ -120,6 +120,9 @@ pub enum Purpose {
     Device {
         /// Name of the greeting side, for messages.
         client: String,
+        /// The tenant for which the client computes, as in its first call. None: it is known by that call alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
     },
 }
 

@@ -10,7 +10,7 @@
 //!     workers:
 //!       - type: server
 //!         price: 0.1 $/h
-//!         devices: [{kind: gpu-small, memory: 16GiB, share: 50%, price: 0.5 $/h, address: 'hub.local:7400'}]
+//!         devices: [{kind: gpu-small, memory: 16GiB, share: 50%, price: 0.5 $/h, address: 'hub.local:7440'}]
 //! ";
 //! let infrastructure = Infrastructure::parse(text, "infrastructure.yaml")?;
 //! let device = &infrastructure.tiers[0].workers[0].devices[0];
@@ -50,10 +50,15 @@ pub struct Device {
     /// Whether it runs models of stages on other machines. Default: true.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub remotable: bool,
-    /// Where `tidemill device serve` of the machine listens: `HOST:PORT`, or `unix:///PATH`; or a server of the Open
-    /// Inference Protocol: `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`. A run without it does not reach the device.
+    /// Where `tidemill device serve` of the machine listens: `HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` with TLS, or
+    /// `unix:///PATH`; or a server of the Open Inference Protocol: `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`. Without it
+    /// `tidemill deploy` starts the device, and another run does not reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Located<String>>,
+    /// Addresses of other devices that can compute the same. The first one that answers is used when the device is lost or drained,
+    /// before the stage computes on its own machine. They cost nothing in plans.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<Located<String>>,
 }
 
 fn yes() -> bool {
@@ -72,7 +77,7 @@ impl Device {
     }
 }
 
-/// Whether a text is an address of a device proxy: `HOST:PORT` or `unix:///PATH`; or of a server of models:
+/// Whether a text is an address of a device proxy: `HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `unix:///PATH`; or of a server of models:
 /// `oip:http://HOST:PORT`, `oip:grpc://HOST:PORT`, perhaps with a path, options and a name.
 pub(crate) fn is_address(text: &str) -> bool {
     if let Some(server) = text.strip_prefix("oip:") {
@@ -83,7 +88,8 @@ pub(crate) fn is_address(text: &str) -> bool {
     if let Some(path) = text.strip_prefix("unix://") {
         return path.len() > 1 && path.starts_with('/');
     }
-    is_host_with_port(text)
+    let schemes = ["tcp://", "tls://"];
+    is_host_with_port(schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text))
 }
 
 fn is_host_with_port(text: &str) -> bool {
@@ -93,6 +99,10 @@ fn is_host_with_port(text: &str) -> bool {
 }
 
 const CODE: &str = "E0318";
+
+/// All forms of an address, for errors.
+pub(crate) const ADDRESSES: &str = "write `HOST:PORT`, such as `hub.local:7440`, `tls://HOST:PORT`, `unix:///PATH`, `oip:http://HOST:PORT` or \
+                                    `oip:grpc://HOST:PORT`";
 
 impl WorkerType {
     pub(super) fn check_devices(&self, found: &mut Diagnostics) {
@@ -126,9 +136,13 @@ impl WorkerType {
                 let help = "write its memory, such as `16GiB`, or leave it out if it is unknown";
                 refuse(&memory.span, "a device without memory runs nothing".to_owned(), help);
             }
-            if let Some(address) = device.address.as_ref().filter(|address| !is_address(address)) {
-                let help = "write `HOST:PORT`, such as `hub.local:7400`, `unix:///run/device.sock` or `oip:http://HOST:PORT`";
-                refuse(&address.span, format!("`{address}` is no address of a device"), help);
+            if let Some(spare) = device.spares.first().filter(|_| device.address.is_none()) {
+                let help = "write the first of them as `address`";
+                refuse(&spare.span, "a device with `spares` and without `address`".to_owned(), help);
+            }
+            let addresses = device.address.iter().chain(&device.spares);
+            if let Some(address) = addresses.into_iter().find(|address| !is_address(address)) {
+                refuse(&address.span, format!("`{address}` is no address of a device"), ADDRESSES);
             }
         }
     }
@@ -140,7 +154,14 @@ mod tests {
 
     #[test]
     fn addresses_are_hosts_with_ports_or_paths() {
-        for address in ["hub.local:7400", "10.0.0.7:1", "[fd00::7]:7400", "unix:///run/device.sock"] {
+        for address in [
+            "hub.local:7440",
+            "tcp://hub:7440",
+            "10.0.0.7:1",
+            "[fd00::7]:7440",
+            "tls://hub.local:7440",
+            "unix:///run/device.sock",
+        ] {
             assert!(is_address(address), "{address}");
         }
         for address in
@@ -153,9 +174,22 @@ mod tests {
         {
             assert!(!is_address(address), "{address}");
         }
-        for address in
-            ["hub", "hub:", ":7400", "hub:0", "hub:70000", "http://hub:7400", "a b:1", "unix://x", ""]
-        {
+        for address in [
+            "hub",
+            "hub:",
+            ":7440",
+            "hub:0",
+            "hub:70000",
+            "http://hub:7440",
+            "tcp://hub",
+            "tcp://",
+            "tls://hub",
+            "tls://",
+            "tcp://tls://hub:1",
+            "a b:1",
+            "unix://x",
+            "",
+        ] {
             assert!(!is_address(address), "{address}");
         }
     }

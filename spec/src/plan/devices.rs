@@ -6,7 +6,7 @@
 //! version: 1
 //! workflow: {name: copy}
 //! workers: [{id: local, tier: edge, worker_type: small}]
-//! devices: [{id: hub/gpu, kind: gpu-small, worker: hub, address: 'hub.local:7400'}]
+//! devices: [{id: hub/gpu, kind: gpu-small, worker: hub, address: 'hub.local:7440'}]
 //! stages:
 //!   - {id: rows, operator: rows, worker: local}
 //!   - {id: detect, operator: detect, worker: local, variant: small, device: 'device:hub/gpu'}
@@ -22,7 +22,7 @@ use super::Plan;
 use super::check::Check;
 use crate::diagnostic::suggestion;
 use crate::identifier;
-use crate::infrastructure::is_address;
+use crate::infrastructure::{ADDRESSES, is_address};
 use crate::units::{Bytes, HourlyPrice, Percent, TimeSpan};
 use crate::value::Step::{Index, Key};
 use schemars::JsonSchema;
@@ -35,7 +35,7 @@ pub const DEVICE_SCHEME: &str = "device";
 /// Returns the id of the plan's device that a stage names; none: the stage names an address, or no device.
 pub fn device_of(device: &str) -> Option<&str> {
     let named = device.strip_prefix(DEVICE_SCHEME)?.strip_prefix(':')?;
-    // An address, such as `tcp://hub:7400`, is none of the plan's.
+    // An address, such as `tcp://hub:7440`, is none of the plan's.
     (!named.contains("://")).then_some(named)
 }
 
@@ -49,10 +49,14 @@ pub struct PlanDevice {
     pub kind: String,
     /// Name of the machine that has it, which may have no stage.
     pub worker: String,
-    /// Where its proxy listens: `HOST:PORT`, or `unix:///PATH`; or a server of the Open Inference Protocol:
-    /// `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`; none: a run does not reach it.
+    /// Where its proxy listens: `HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` with TLS, or `unix:///PATH`; or a server of the
+    /// Open Inference Protocol: `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`; none: `tidemill deploy` starts it, and another
+    /// run does not reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// Addresses that are tried in this order when it is lost or drained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<String>,
     /// Its memory; none: not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
@@ -86,13 +90,13 @@ impl Sends {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteRun {
-    /// Bytes of a record's input tensors, to the device.
+    /// Bytes of a record to the device: its input tensors, or its columns that the model reads.
     pub sent: Bytes,
-    /// Bytes of a record's output tensors, back.
+    /// Bytes of a record back: its output tensors, or the columns of the results.
     pub received: Bytes,
     /// Delay of the network there and back.
     pub round_trip: TimeSpan,
-    /// Time that the tensors of a batch take at the bandwidth, there and back.
+    /// Time that the bytes of a batch take at the bandwidth, there and back.
     pub transfer: TimeSpan,
     /// Longest wait for the device, at the percentile of the latency level; 0 without a level.
     pub queue: TimeSpan,
@@ -117,14 +121,11 @@ impl Check<'_> {
                 let message = format!("device `{}` without a share of its time", device.id);
                 self.report(&at("share"), CODE, message, "write a part above 0% and at most 100%");
             }
-            if let Some(address) = device.address.as_ref().filter(|address| !is_address(address)) {
+            let spares = device.spares.iter().map(|address| ("spares", address));
+            let addresses = device.address.iter().map(|address| ("address", address)).chain(spares);
+            if let Some((key, address)) = addresses.into_iter().find(|(_, address)| !is_address(address)) {
                 let message = format!("`{address}` is no address of a device");
-                self.report(
-                    &at("address"),
-                    CODE,
-                    message,
-                    "write `HOST:PORT`, `unix:///run/device.sock` or `oip:http://HOST:PORT`",
-                );
+                self.report(&at(key), CODE, message, ADDRESSES);
             }
         }
         let known: HashSet<&str> = ids.iter().copied().collect();

@@ -91,8 +91,8 @@ pub(crate) enum NetworkChoice {
   tidemill health 127.0.0.1:9464
   tidemill health 127.0.0.1:9465 --ready    an agent that reaches its controller
 
-For health checks of containers: asks a controller or an agent at the address of its `--metrics`. Exit code 0 if it is healthy,
-1 if it is not or does not answer.")]
+For health checks of containers: asks a controller, an agent or a device at the address of its `--metrics`. Exit code 0 if it is
+healthy, 1 if it is not or does not answer.")]
 pub(crate) struct HealthArguments {
     /// Address of its metrics; of several addresses, one must be healthy.
     #[arg(value_name = "HOST:PORT", required = true, num_args = 1..)]

@@ -67,7 +67,7 @@ pub(crate) enum ClusterVerb {
     Top(TopArguments),
     /// Write the files that deploy a plan, for Compose, Kubernetes or systemd.
     Deploy(DeployArguments),
-    /// Check that a controller or an agent works, for health checks of containers.
+    /// Check that a controller, an agent or a device works, for health checks of containers.
     Health(HealthArguments),
     /// Start a deployment that `tidemill deploy` wrote, and submit its plan.
     Up(UpArguments),

@@ -1,9 +1,10 @@
 //! A model on a device and nowhere else: for measurements of the device.
-use super::{Connected, Device, Target, Times, take, text};
-use crate::reach::{Place, ReachError, Reached};
+use super::{Connected, Device, Target, There, Times, take, text};
+use crate::reach::{Own, Place, ReachError, Reached};
 use arrow_array::RecordBatch;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_device::device::Snapshot;
 use tidemill_inference::{MlKind, files_of};
 use tidemill_operators::api::{Inference, OperatorError, Output};
@@ -26,26 +27,36 @@ pub struct Direct {
     connected: Connected,
     model: Box<dyn Inference>,
     times: Times,
+    /// Time that the device has computed so far.
+    computed: Duration,
 }
 
 impl Direct {
-    /// Loads a model on the device at an address.
+    /// Loads a model on a device as plans name it: `proxy:BACKEND` or `device:ADDRESS`.
     ///
     /// # Errors
     /// The device cannot be reached, or cannot load the model.
-    pub fn open(spec: &ModelSpec, address: &str) -> Result<Self, OperatorError> {
+    pub fn open(spec: &ModelSpec, device: &str) -> Result<Self, OperatorError> {
         let device = Device {
             tenant: "default".to_owned(),
-            name: address.to_owned(),
-            target: Target::Device(Place::at(address).map_err(text)?),
+            name: device.to_owned(),
+            targets: vec![Target::Device(device.parse().map_err(text)?)],
             spec: spec.clone(),
             models: MlKind::default(),
             client: CLIENT.to_owned(),
             sends_rows: false,
         };
-        let connected = Arc::new(device).connected()?;
+        let connected = Arc::new(device).connected(0)?;
         let (model, times) = connected.instance()?;
-        Ok(Self { connected, model, times })
+        Ok(Self { connected, model, times, computed: Duration::ZERO })
+    }
+
+    /// The process that computes, if it was started here.
+    pub fn process(&self) -> Option<u32> {
+        match &self.connected.there {
+            There::Device { own, .. } => own.as_ref().map(Own::process),
+            There::Server(_) => None,
+        }
     }
 }
 
@@ -66,7 +77,9 @@ impl Inference for Direct {
 
     fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
         let result = self.model.infer_parts(parts, output);
-        output.device = Some(take(&self.times));
+        let times = take(&self.times);
+        self.computed += times.compute;
+        output.device = Some(times);
         match self.connected.lost() {
             Some(reason) => Err(OperatorError::lost(reason)),
             None => result,
@@ -75,5 +88,9 @@ impl Inference for Direct {
 
     fn backend(&self) -> Option<ChosenBackend> {
         self.model.backend()
+    }
+
+    fn model_time(&self) -> Option<Duration> {
+        Some(self.computed)
     }
 }

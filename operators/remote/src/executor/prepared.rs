@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tidemill_engine::ExecutorSpec;
 
-/// What the stage of a run keeps from its preparation on: the back end of its model is chosen meanwhile.
+/// Facts that the stage of a run keeps from its preparation on: the back end of its model is chosen meanwhile.
 #[derive(PartialEq, Eq)]
 struct Key {
     workflow: String,

@@ -27,17 +27,21 @@ fn target(device: &str, address: Option<&str>) -> Result<Target, OperatorError> 
         stage: "find".into(),
         max_batch: 1,
         address: address.map(str::to_owned),
+        spares: Vec::new(),
         sends_rows: false,
         model: Some(model),
     };
-    Device::of(&spec).map(|device| device.target)
+    Device::of(&spec).map(|mut device| device.targets.remove(0))
 }
 
 #[test]
 fn the_address_of_a_device_decides_how_it_is_reached() {
     assert!(matches!(target("oip:http://hub:8000", None), Ok(Target::Server(_))));
     assert!(matches!(target("device:gpu", Some("oip:grpc://hub:8001")), Ok(Target::Server(_))));
-    assert!(matches!(target("device:gpu", Some("hub:7400")), Ok(Target::Device(Place::At(_)))));
+    let plain = target("device:gpu", Some("hub:7440"));
+    assert!(matches!(plain, Ok(Target::Device(Place::At { tls: false, .. }))));
+    let secured = target("device:gpu", Some("tls://hub:7440"));
+    assert!(matches!(secured, Ok(Target::Device(Place::At { tls: true, .. }))));
     assert!(matches!(target("proxy:rten", None), Ok(Target::Device(Place::Own { .. }))));
     let wrong = target("oip:hub:8000", None).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(wrong.contains("names no server of the Open Inference Protocol"), "{wrong}");
@@ -73,8 +77,11 @@ fn spec(folder: &Path) -> ExecutorSpec {
 
 /// Serves sessions at the socket.
 fn device(folder: &Path) -> Serving {
-    let greeting =
-        || Greeting { run: 0, plan_version: 0, purpose: Purpose::Device { client: "device".to_owned() } };
+    let greeting = || Greeting {
+        run: 0,
+        plan_version: 0,
+        purpose: Purpose::Device { client: "device".to_owned(), tenant: None },
+    };
     let folder = folder.to_owned();
     let address = Address::unix(folder.join("device.sock").display().to_string());
     let listener = Listener::bind(&address, &Security::none()).unwrap();

@@ -67,6 +67,11 @@ impl OpenInference {
         device.split_once(':').is_some_and(|(scheme, _)| scheme == NAME)
     }
 
+    /// Host and port.
+    pub fn place(&self) -> &str {
+        &self.address.authority
+    }
+
     /// Names the model as in its manifest. Where the device names it, that name stays; without both, it is the name of the
     /// file.
     #[must_use]

@@ -9,9 +9,9 @@ use tidemill_spec::plan::{PlanFile, device_of};
 
 /// A device in the cloud, with figures of the features and of the answers.
 pub(crate) const DEVICE: &str =
-    "{kind: card, count: 2, memory: 4GiB, share: 50%, price: 0.01 $/h, address: 'cloud.example:7400'}";
+    "{kind: card, count: 2, memory: 4GiB, share: 50%, price: 0.01 $/h, address: 'cloud.example:7440'}";
 
-fn case(device: &str, workflow: &str) -> Case {
+pub(super) fn case(device: &str, workflow: &str) -> Case {
     let infrastructure = INFRASTRUCTURE
         .replace(
             "{type: big, count: 2, price: 0.5 $/h}",
@@ -140,7 +140,7 @@ fn a_plan_names_its_devices_and_is_read_back() {
     let id = stage.device.as_deref().and_then(device_of).expect("on a device");
     let device = plan.devices.iter().find(|device| device.id == id).expect("in the plan");
     assert_eq!((device.kind.as_str(), device.worker.as_str()), ("card", "cloud-big-0"));
-    assert_eq!(device.address.as_deref(), Some("cloud.example:7400"));
+    assert_eq!(device.address.as_deref(), Some("cloud.example:7440"));
     let run = stage.remote_run.as_ref().expect("is expected");
     assert_eq!((run.sent.0, run.received.0, run.round_trip.0), (10_000, 1_000, 40_000_000));
     assert_eq!((run.transfer.0, run.compute.0), (1_100_000, 3_200_000));

@@ -1,6 +1,8 @@
 //! A part of a problem: the options that each operator still has.
+use super::dominated::dominated;
 use crate::problem::{Problem, Remote};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Runs of an operator's models on devices: variant and run, each once, although many modes may have it.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +36,7 @@ pub(super) type Choice = Option<usize>;
 /// The options of every operator, and the chosen waits of devices.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Part {
-    pub(super) runs: Runs,
+    pub(super) runs: Rc<Runs>,
     /// By operator.
     pub(super) options: Vec<BTreeSet<Choice>>,
     /// Seconds by worker class of the device; only under latency limits.
@@ -42,9 +44,19 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Every option.
+    /// Every option that no other one beats.
     pub(super) fn whole(problem: &Problem) -> Self {
-        let runs = Runs::of(problem);
+        let mut part = Self::every(problem);
+        for operator in 0..part.options.len() {
+            let beaten = dominated(problem, operator, &part.runs.0[operator]);
+            part.options[operator].retain(|option| option.is_none_or(|run| !beaten.contains(&run)));
+        }
+        part
+    }
+
+    /// Every option.
+    pub(super) fn every(problem: &Problem) -> Self {
+        let runs = Rc::new(Runs::of(problem));
         let all =
             |runs: &Vec<(usize, Remote)>| std::iter::once(None).chain((0..runs.len()).map(Some)).collect();
         Self { options: runs.0.iter().map(all).collect(), runs, waits: BTreeMap::new() }
@@ -55,7 +67,11 @@ impl Part {
         Self { options: vec![BTreeSet::from([None]); problem.operators.len()], ..self.clone() }
     }
 
-    fn with(&self, operator: usize, options: BTreeSet<Choice>) -> Self {
+    pub(super) fn is_local(&self) -> bool {
+        self.options.iter().all(|options| options.iter().all(Option::is_none))
+    }
+
+    pub(super) fn with(&self, operator: usize, options: BTreeSet<Choice>) -> Self {
         let mut part = self.clone();
         part.options[operator] = options;
         part
@@ -80,12 +96,22 @@ impl Part {
         let is_open = |operator: &usize| {
             self.options[*operator].len() > 1 && used[*operator].iter().any(Option::is_some)
         };
-        if let Some(operator) = (0..self.options.len()).find(is_open) {
-            return self.divided_by(operator);
+        // What the plan uses comes last, as the search takes the newest part first.
+        let by = |operator: usize| {
+            let mut parts = self.divided_by(operator);
+            parts.sort_by_key(|part| !part.options[operator].is_disjoint(&used[operator]));
+            parts
+        };
+        let mut open = (0..self.options.len()).filter(is_open);
+        if let Some(operator) = open.clone().find(|operator| self.class_of(*operator).is_none()) {
+            return by(operator);
         }
+        // Waits before variants and modes: without its wait, a device could take any number of them.
         let waits = if problem.limits.latency.is_empty() { Vec::new() } else { problem.limits.waits() };
         let is_without = |class: &usize| !waits.is_empty() && !self.waits.contains_key(class);
-        let Some(class) = self.classes().into_iter().find(is_without) else { return Vec::new() };
+        let Some(class) = self.classes().into_iter().find(is_without) else {
+            return open.next().map(by).unwrap_or_default();
+        };
         let with = |wait: f64| {
             let mut part = self.clone();
             part.waits.insert(class, wait);

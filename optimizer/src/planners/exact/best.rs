@@ -15,19 +15,26 @@ pub(super) struct Best {
     pub(super) plan: Option<(f64, Solution)>,
     /// No plan costs less; infinite: there is none.
     pub(super) bound: f64,
+    /// Cost from which on no plan is wanted (see [`SearchLimits::ceiling`]).
+    pub(super) ceiling: f64,
 }
 
 impl Best {
-    /// Whether the search is complete.
-    pub(super) fn is_close(&self, gap: f64) -> bool {
+    /// Whether the search is complete: its plan is proven, or no wanted plan exists.
+    pub(super) fn is_done(&self, gap: f64) -> bool {
+        self.bound >= self.ceiling || self.is_close(gap)
+    }
+
+    /// Whether the plan is proven, or that there is none.
+    fn is_close(&self, gap: f64) -> bool {
         let is_near =
             |(cost, _): &(f64, Solution)| Outcome::gap_between(*cost, self.bound.min(*cost)) <= gap + 1e-9;
         self.plan.as_ref().map_or(self.bound == f64::INFINITY, is_near)
     }
 
-    /// Only plans below this cost are searched for; infinite without a plan.
+    /// Only plans below this cost are searched for; infinite without a plan and a ceiling.
     pub(super) fn cutoff(&self, gap: f64) -> f64 {
-        self.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| cost * (1.0 - gap))
+        self.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| cost * (1.0 - gap)).min(self.ceiling)
     }
 
     pub(super) fn offer(&mut self, cost: f64, solution: Solution) {
@@ -63,13 +70,14 @@ impl Best {
 
     pub(super) fn outcome(self, limits: &SearchLimits, search: &Search) -> Outcome {
         let is_close = self.is_close(limits.gap);
+        let by_time = search.by_time && self.bound < self.ceiling;
         let Some((total, solution)) = self.plan else {
-            return without_plan(self.bound, search);
+            return without_plan(self.bound, by_time, search);
         };
         let bound = self.bound.min(total);
         let status = if is_close {
             Status::Optimal
-        } else if search.by_time {
+        } else if by_time {
             Status::TimeLimited
         } else {
             Status::Feasible
@@ -89,10 +97,10 @@ impl Best {
 }
 
 /// The outcome without a plan: none exists where the bound is infinite, otherwise none was found.
-fn without_plan(bound: f64, search: &Search) -> Outcome {
+fn without_plan(bound: f64, by_time: bool, search: &Search) -> Outcome {
     let is_proven = bound == f64::INFINITY;
     Outcome {
-        status: if is_proven || !search.by_time { Status::Infeasible } else { Status::TimeLimited },
+        status: if is_proven || !by_time { Status::Infeasible } else { Status::TimeLimited },
         bound: Some(bound),
         nodes: search.nodes,
         has_asked_highs: search.has_asked_highs,

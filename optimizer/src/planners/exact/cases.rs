@@ -5,13 +5,10 @@
 //! gets an equal share of the remaining time, so that easy parts leave time for the others.
 use super::fault::NAME;
 use super::{Asked, Exact};
-use crate::planner::{PlannerError, SearchLimits};
+use crate::planner::{PlannerError, SAME_COST, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
-
-/// Plans whose costs differ by no more than this share are compared by accuracy.
-const SAME_COST: f64 = 1e-9;
 
 /// The best plan of a problem whose rates depend on variants, with none of the `excluded` joint variants.
 pub(super) fn by_cases(
@@ -26,8 +23,10 @@ pub(super) fn by_cases(
     let mut is_out_of_time = false;
     for (index, case) in cases.iter().enumerate() {
         let left = limits.wall_seconds.map(|_| time.left_of(limits.wall_seconds).max(0.0));
-        let own =
-            SearchLimits { wall_seconds: left.map(|left| left / (cases.len() - index) as f64), ..*limits };
+        let own = SearchLimits {
+            wall_seconds: left.map(|left| left / (cases.len() - index) as f64),
+            ..limits.of_part(0.0, all.cost)
+        };
         let excluded: Vec<Vec<usize>> = excluded.iter().filter_map(|joint| case.of_part(joint)).collect();
         let found = Exact.plan_at_rates(&case.problem, &own, &excluded, asked)?;
         all.nodes += found.nodes;
@@ -51,6 +50,7 @@ pub(in crate::planners) fn concluded(
     limits: &SearchLimits,
     is_out_of_time: bool,
 ) -> Outcome {
+    all.bound = all.bound.map(|bound| bound.max(limits.floor));
     all.status = match (all.cost, all.bound) {
         (None, Some(f64::INFINITY)) => Status::Infeasible,
         (None, _) if is_out_of_time => Status::TimeLimited,

@@ -235,7 +235,8 @@ impl<'a> Anew<'a> {
             Some(bounding) => {
                 // A plan has to be cheaper than this by more than the gap.
                 let dearer = most / (1.0 - 2.0 * search.limits.gap);
-                let mut found = Best { plan: Some((dearer, plan.clone())), bound: 0.0 };
+                let plan = Some((dearer, plan.clone()));
+                let mut found = Best { plan, bound: 0.0, ceiling: f64::INFINITY };
                 let waits = WaitLevels::of(self.planning.problem, false);
                 OneJoint::new(bounding, &self.planning, joint, 0.0, waits).close(true, search, &mut found)?;
                 Ok(found.plan.map(|(_, solution)| solution).filter(|found| found.variants == joint))

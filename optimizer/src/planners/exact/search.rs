@@ -114,7 +114,7 @@ impl Search {
         // Flows per link are quicker to plan. Often the best whole routes for the same variants and workers cost no
         // more, which proves them; where they cost slightly more, a smaller gap may suffice.
         let gap = self.limits.gap;
-        let mut bound = 0.0f64;
+        let mut bound = self.limits.floor;
         let mut routed: Option<(Model, Point)> = None;
         let parts: &[f64] = if gap > 1e-4 { &[1.0, 0.6] } else { &[0.9] };
         for part in parts {
@@ -123,7 +123,7 @@ impl Search {
                 self.under(limits, |search| search.directly(&prepared.without_routes(), excluded, None))?;
             bound = bound.max(flows.bound);
             match flows.best {
-                None if flows.bound == f64::INFINITY => return Ok(Found { best: None, bound }),
+                None if flows.bound >= self.limits.ceiling => return Ok(Found { best: None, bound }),
                 None => {}
                 Some((model, point)) => {
                     let whole = Model::new(prepared, &model.allowed);
@@ -191,15 +191,19 @@ impl Search {
         let mut best: Option<(Model, Point)> = None;
         let mut bound = f64::INFINITY;
         for (relaxed, model) in open {
-            if best.as_ref().is_some_and(|(_, point)| relaxed >= point.cost * (1.0 - self.limits.gap) - 1e-12)
-            {
+            let relaxed = relaxed.max(self.limits.floor);
+            let cutoff = self.limits.cutoff(best.as_ref().map(|(_, point): &(Model, Point)| point.cost));
+            if relaxed >= cutoff - 1e-12 {
                 bound = bound.min(relaxed);
                 break;
             }
             // A candidate that cannot be cheaper than the best by more than the gap is not solved to its end.
             let mut cheaper = model.clone();
-            if let Some((_, point)) = &best {
-                cheaper.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
+            let most =
+                best.as_ref().map_or(f64::INFINITY, |(_, point)| point.cost * (1.0 - 0.5 * self.limits.gap));
+            let most = most.min(self.limits.ceiling);
+            if most.is_finite() {
+                cheaper.program.cheaper_than(most);
             }
             let effort = Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() };
             match self.integral(&cheaper, &effort, None) {
@@ -222,11 +226,7 @@ impl Search {
                     }
                 }
                 Answer::Nothing { bound: proven, .. } => bound = bound.min(proven.max(relaxed)),
-                Answer::Infeasible => {
-                    if let Some((_, point)) = &best {
-                        bound = bound.min(point.cost * (1.0 - 0.5 * self.limits.gap));
-                    }
-                }
+                Answer::Infeasible => bound = bound.min(most),
             }
         }
         if let Some((_, point)) = &best {
@@ -246,7 +246,10 @@ impl Search {
             return Ok(self.at_once(model, highs));
         }
         let root = match self.relaxed(&model.program) {
-            Answer::Found(root) => root,
+            Answer::Found(root) if root.cost >= self.limits.ceiling => {
+                return Ok(Found { best: None, bound: root.cost });
+            }
+            Answer::Found(root) => Point { cost: root.cost.max(self.limits.floor), ..root },
             Answer::Infeasible => return Ok(Found { best: None, bound: f64::INFINITY }),
             Answer::Nothing { .. } => return Ok(Found { best: None, bound: 0.0 }),
         };

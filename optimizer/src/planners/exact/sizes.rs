@@ -33,12 +33,15 @@ pub(super) fn by_sizes(
         // The first plan is always made.
         is_out_of_time |= !is_first && left.is_some_and(|left| left <= 0.0);
         is_first = false;
-        if is_out_of_time || all.cost.is_some_and(|cost| known >= cost * (1.0 - limits.gap)) {
+        if is_out_of_time || known.max(limits.floor) >= limits.cutoff(all.cost) {
             prove(&mut all, known);
             continue;
         }
         let parts = 1 + open.len() + usize::from(!part.problem.sizes.is_empty());
-        let own = SearchLimits { wall_seconds: left.map(|left| left / parts as f64), ..*limits };
+        let own = SearchLimits {
+            wall_seconds: left.map(|left| left / parts as f64),
+            ..limits.of_part(known, all.cost)
+        };
         let without: Vec<Vec<usize>> = excluded.iter().filter_map(|joint| part.of_part(joint)).collect();
         let found = Exact.plan_fixed(&part.problem.with_least_sizes(), &own, &without, asked)?;
         all.nodes += found.nodes;

@@ -17,7 +17,7 @@ pub(super) fn under_latency(
     free.limits.latency.clear();
     let first = without_latency(&free, excluded, search, found)?;
     search.forget(); // those plans need not keep the limits
-    if found.bound == f64::INFINITY {
+    if found.is_done(search.limits.gap) {
         return Ok(());
     }
     // Where the search without limits found nothing in time, the heuristics may provide initial variants.
@@ -43,6 +43,6 @@ fn without_latency(
         return Ok(None);
     }
     let relaxed = search.best(&prepared, excluded)?;
-    found.bound = relaxed.bound;
+    found.bound = found.bound.max(relaxed.bound);
     Ok(relaxed.best.map(|(model, point)| model.joint(&point.values)))
 }

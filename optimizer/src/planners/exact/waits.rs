@@ -6,10 +6,11 @@
 //! limits are made, which are cheaper, or exist at all. The least waits of their workers are often short enough for the
 //! limit itself, and the problem is planned once more with these waits.
 use super::Asked;
+use super::fault::NAME;
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
-use crate::solution::{Outcome, Solution, Status};
+use crate::solution::{Hosting, Outcome, Solution, Status};
 use crate::waits::with_least_waits;
 
 /// Factors of a limit's time for paths; plans under these looser limits show the waits that they need.
@@ -46,11 +47,22 @@ pub(super) fn with_waits<F>(
 where
     F: Fn(&Problem, &SearchLimits, Asked<'_>) -> Result<Outcome, PlannerError>,
 {
-    let mut search = Waits { problem, limits, planned, time: SearchTime::begin(), bound: 0.0, is_cut: false };
+    let time = SearchTime::begin();
+    let mut search = Waits { problem, limits, planned, time, bound: limits.floor, nodes: 0, is_cut: false };
     let few = problem.limits.waits();
-    let mut best = search.tried(&few, limits, Asked::default())?;
-    if best.solution.is_none() || limits.gap < MOST_GAP {
-        search.without_limit(&best)?;
+    // Where only a cheap plan is wanted, the bound without a limit often excludes one. With devices a search is over at
+    // the first plan that costs no more.
+    let is_bound_first = limits.ceiling.is_finite() || (problem.has_remotes() && limits.gap < MOST_GAP);
+    let none = Outcome::infeasible(NAME, false);
+    if is_bound_first {
+        search.without_limit(limits.gap)?;
+        if search.is_closed(&none) {
+            return Ok(search.outcome(none));
+        }
+    }
+    let mut best = search.tried(&few, &search.of_time(1.0), Asked::default())?;
+    if !is_bound_first && !search.is_closed(&best) && (best.solution.is_none() || limits.gap < MOST_GAP) {
+        search.without_limit(if best.cost.is_some() { limits.gap } else { ANY_PLAN })?;
     }
     if limits.every_wait && !search.is_closed(&best) {
         let of_time = search.of_time(PART_FOR_BOUND);
@@ -84,6 +96,8 @@ struct Waits<'a, F> {
     time: SearchTime,
     /// No plan costs less, with any waits; infinite: there is none.
     bound: f64,
+    /// Nodes of searches whose plans are not taken.
+    nodes: u64,
     /// Whether time ended a search.
     is_cut: bool,
 }
@@ -98,34 +112,36 @@ where
         (self.planned)(&problem, limits, asked)
     }
 
-    /// Whether a plan is proven close enough to the cheapest, or proven not to exist.
+    /// Whether a plan is proven close enough to the cheapest, or no wanted plan exists.
     fn is_closed(&self, best: &Outcome) -> bool {
-        match best.cost {
-            Some(cost) => Outcome::gap_between(cost, self.bound.min(cost)) <= self.limits.gap + EQUAL_COST,
-            None => self.bound == f64::INFINITY,
-        }
+        self.bound >= self.limits.ceiling || self.is_proven(best)
+    }
+
+    fn is_proven(&self, best: &Outcome) -> bool {
+        let gap = |cost| Outcome::gap_between(cost, self.bound.min(cost));
+        best.cost.is_some_and(|cost| gap(cost) <= self.limits.gap + EQUAL_COST)
     }
 
     /// Whether the gap is closed or too small to search for other waits.
     fn is_near(&self, best: &Outcome) -> bool {
         let gap = best.cost.map(|cost| Outcome::gap_between(cost, self.bound.min(cost)));
-        gap.map_or(self.is_closed(best), |gap| gap <= NEAR_GAP.max(self.limits.gap + EQUAL_COST))
+        self.is_closed(best) || gap.is_some_and(|gap| gap <= NEAR_GAP)
     }
 
     /// The outcome of the best plan; its proofs hold for all waits.
     fn outcome(&self, best: Outcome) -> Outcome {
-        let status = match (self.is_closed(&best), best.cost) {
-            (true, Some(_)) => Status::Optimal,
-            (true, None) => Status::Infeasible,
-            (false, _) if self.is_cut => Status::TimeLimited,
-            (false, Some(_)) => Status::Feasible,
-            (false, None) => Status::Infeasible, // and not proven: the bound is finite
+        let status = match best.cost {
+            Some(_) if self.is_proven(&best) => Status::Optimal,
+            _ if self.is_cut && !self.is_closed(&best) => Status::TimeLimited,
+            Some(_) => Status::Feasible,
+            None => Status::Infeasible, // proven only where the bound is infinite
         };
         let bound = best.cost.map_or(self.bound, |cost| cost.min(self.bound));
         Outcome {
             status,
             bound: Some(bound),
             gap: best.cost.map(|cost| Outcome::gap_between(cost, bound)),
+            nodes: best.nodes + self.nodes,
             seconds: self.time.seconds(),
             ..best
         }
@@ -133,23 +149,24 @@ where
 
     fn of_time(&self, part: f64) -> SearchLimits {
         let wall = self.limits.wall_seconds;
-        SearchLimits { wall_seconds: wall.map(|_| part * self.time.left_of(wall)), ..*self.limits }
+        let wall_seconds = wall.map(|_| part * self.time.left_of(wall));
+        SearchLimits { wall_seconds, floor: self.bound, ..*self.limits }
     }
 
     /// A quick intermediate search; if time ended it, that counts for the final outcome.
-    fn quick(&mut self, problem: &Problem, gap: f64) -> Result<Outcome, PlannerError> {
-        let limits = SearchLimits { more_accurate: false, gap, ..self.of_time(PART_OF_TIME) };
+    fn quick(&mut self, problem: &Problem, gap: f64, ceiling: f64) -> Result<Outcome, PlannerError> {
+        let limits = SearchLimits { more_accurate: false, gap, ceiling, ..self.of_time(PART_OF_TIME) };
         let outcome = (self.planned)(problem, &limits, Asked::default())?;
         self.is_cut |= outcome.status == Status::TimeLimited;
+        self.nodes += outcome.nodes;
         Ok(outcome)
     }
 
     /// Bounds the cost by that of a plan without a latency limit.
-    fn without_limit(&mut self, best: &Outcome) -> Result<(), PlannerError> {
+    fn without_limit(&mut self, gap: f64) -> Result<(), PlannerError> {
         let mut free = self.problem.clone();
         free.limits.latency.clear();
-        let gap = if best.cost.is_some() { self.limits.gap } else { ANY_PLAN };
-        let free = self.quick(&free, gap)?;
+        let free = self.quick(&free, gap, self.limits.ceiling)?;
         self.bound = self.bound.max(free.bound.unwrap_or(0.0));
         Ok(())
     }
@@ -157,6 +174,7 @@ where
     /// The least waits that workers of cheaper plans under looser limits keep; of any plans where there is none.
     fn of_looser_plans(&mut self, best: &Outcome, gap: f64) -> Result<Vec<f64>, PlannerError> {
         let mut waits: Vec<f64> = Vec::new();
+        let ceiling = best.cost.map_or(self.limits.ceiling, |cost| cost.min(self.limits.ceiling));
         for times in LOOSER {
             let mut looser = self.problem.clone();
             let publication = looser.limits.publication_seconds;
@@ -167,7 +185,7 @@ where
             own.extend(waits.iter().flat_map(|wait| [*wait, LONGER * wait]));
             own.sort_by(f64::total_cmp);
             looser.limits.wait_levels = own;
-            let outcome = self.quick(&looser, gap)?;
+            let outcome = self.quick(&looser, gap, ceiling)?;
             match outcome.solution.as_ref().filter(|_| is_cheaper(&outcome, best)) {
                 Some(solution) => add(&mut waits, of(&with_least_waits(&looser, solution))),
                 None if waits.is_empty() => break, // the loosest is no cheaper, so stricter ones are not
@@ -193,9 +211,11 @@ where
     }
 }
 
-/// Waits of the workers of a plan.
+/// Waits of the workers of a plan, and of its devices.
 fn of(solution: &Solution) -> impl Iterator<Item = f64> + use<'_> {
-    solution.hostings.iter().filter_map(|hosting| hosting.wait_seconds).map(|wait| wait * (1.0 + ROUNDING))
+    let of_hosting =
+        |hosting: &Hosting| [hosting.wait_seconds, hosting.device.and_then(|device| device.wait_seconds)];
+    solution.hostings.iter().flat_map(of_hosting).flatten().map(|wait| wait * (1.0 + ROUNDING))
 }
 
 fn add(waits: &mut Vec<f64>, more: impl Iterator<Item = f64>) {

@@ -2,7 +2,7 @@
 use super::FromChild;
 use super::turn_flag::{Shared, Turns, now};
 use crate::call::Hello;
-use crate::device::{DeviceError, Limits};
+use crate::device::{DeviceError, LOADING, Limits};
 use crate::proxy::Admission;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ impl Admission for ByDaemon {
         loop {
             match state.admitted.take() {
                 Some(admitted) => return admitted,
+                None if self.shared.is_over() => return Err("the session has ended".to_owned()),
                 None => state = self.shared.wait_for_daemon(state),
             }
         }
@@ -111,9 +112,62 @@ impl Admission for ByDaemon {
             match state.room.take() {
                 Some((granted, _)) if needed <= granted => return Ok(()),
                 Some((_, limit)) => return Err(DeviceError::OutOfMemory { wanted, held, limit }),
+                None if self.shared.is_over() => {
+                    return Err(DeviceError::Device("the session has ended".to_owned()));
+                }
                 None => state = self.shared.wait_for_daemon(state),
             }
         }
+    }
+}
+
+/// Admission of a session whose process computes runs of several sessions together: the process takes the turns, and has the models.
+pub(super) struct OfMember {
+    shared: Arc<Shared>,
+    by_daemon: ByDaemon,
+    asked: Option<Instant>,
+}
+
+impl OfMember {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { by_daemon: ByDaemon::new(Arc::clone(&shared)), shared, asked: None }
+    }
+}
+
+impl Admission for OfMember {
+    fn admit(&mut self, hello: &Hello) -> Result<Limits, String> {
+        let limits = self.by_daemon.admit(hello)?;
+        // The time of a run includes its wait for the process.
+        Ok(Limits { longest_run: limits.longest_run.saturating_mul(LOADING), ..limits })
+    }
+
+    fn turn(&mut self) {
+        self.asked = Some(now());
+        self.shared.state().figures.is_waiting = true;
+    }
+
+    fn ran(&mut self, computes: Option<Duration>) {
+        let Some(asked) = self.asked.take() else { return };
+        let computed = computes.unwrap_or_default();
+        let waited = now().saturating_duration_since(asked).saturating_sub(computed);
+        let figures = &mut self.shared.state().figures;
+        figures.is_waiting = false;
+        figures.runs += 1;
+        figures.failed += u64::from(computes.is_none());
+        figures.computed_us += micros(computed);
+        figures.waited_us += micros(waited);
+    }
+
+    fn holds(&mut self, bytes: u64, models: u64) {
+        self.by_daemon.holds(bytes, models);
+    }
+
+    fn room_for_model(&mut self, _: u64, _: u64, _: &Limits) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn room(&mut self, held: u64, wanted: u64, limits: &Limits) -> Result<(), DeviceError> {
+        self.by_daemon.room(held, wanted, limits)
     }
 }
 

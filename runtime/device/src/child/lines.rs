@@ -5,6 +5,7 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -48,13 +49,13 @@ fn line(message: &impl Serialize) -> io::Result<Vec<u8>> {
 pub struct Lines {
     socket: UnixStream,
     read: Vec<u8>,
-    descriptor: Option<OwnedFd>,
+    descriptors: VecDeque<OwnedFd>,
 }
 
 impl Lines {
     /// Of a socket whose reads block.
     pub fn new(socket: UnixStream) -> Self {
-        Self { socket, read: Vec::new(), descriptor: None }
+        Self { socket, read: Vec::new(), descriptors: VecDeque::new() }
     }
 
     /// The next message; none at the end.
@@ -98,16 +99,16 @@ impl Lines {
         };
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptor = descriptors.last().or(self.descriptor.take());
+                self.descriptors.extend(descriptors);
             }
         }
         self.read.extend_from_slice(&bytes[..read]);
         Ok(read > 0)
     }
 
-    /// The descriptor that came last.
+    /// Takes the first descriptor that came with a line and was not taken.
     pub fn descriptor(&mut self) -> Option<OwnedFd> {
-        self.descriptor.take()
+        self.descriptors.pop_front()
     }
 }
 

@@ -4,11 +4,13 @@ use super::{ASKS, Figures, FromChild, ToChild};
 use crate::device::Limits;
 use crate::proxy::Ending;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Signal, getpid, kill_process};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,8 +22,13 @@ const MISSED: u32 = 3;
 
 pub(super) struct Shared {
     pub(super) control: UnixStream,
-    client: OwnedFd,
-    folder: PathBuf,
+    /// None: this is of all sessions of a process.
+    client: Option<OwnedFd>,
+    folder: Option<PathBuf>,
+    /// The process ends with this.
+    ends_process: bool,
+    /// The session is to end, and waits for nothing any more.
+    is_over: AtomicBool,
     ending: Ending,
     state: Mutex<State>,
     changed: Condvar,
@@ -64,9 +71,28 @@ pub(super) enum Turns {
 }
 
 impl Shared {
-    pub(super) fn new(control: UnixStream, client: OwnedFd, folder: PathBuf) -> Self {
-        let (ending, state, changed) = (Ending::default(), Mutex::default(), Condvar::new());
-        Self { control, client, folder, ending, state, changed }
+    /// Of a session. `is_alone`: its process serves no other one.
+    pub(super) fn of_session(control: UnixStream, client: OwnedFd, folder: PathBuf, is_alone: bool) -> Self {
+        let this = Self::of_process(control);
+        Self { client: Some(client), folder: Some(folder), ends_process: is_alone, ..this }
+    }
+
+    /// Of all sessions of a process together.
+    pub(super) fn of_process(control: UnixStream) -> Self {
+        Self {
+            control,
+            client: None,
+            folder: None,
+            ends_process: true,
+            is_over: AtomicBool::new(false),
+            ending: Ending::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     pub(super) fn ending(&self) -> &Ending {
@@ -90,14 +116,14 @@ impl Shared {
                 self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        if state.client_is_gone {
+        if state.client_is_gone && self.ends_process {
             let _ = send(&self.control, &FromChild::Figures(state.figures));
             self.leave();
         }
         state
     }
 
-    /// Waits for a message of the daemon. A daemon that stands still ends this process.
+    /// Waits for a message of the daemon. A daemon that stands still ends this process, or the session.
     pub(super) fn wait_for_daemon<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let (heard, until) = (state.heard, now() + ASKS);
         state = self.wait(state, Some(until));
@@ -113,14 +139,14 @@ impl Shared {
         state
     }
 
-    /// Says something to the daemon. One that is gone ends this process.
+    /// Says something to the daemon. One that is gone ends this process, or the session.
     pub(super) fn say(&self, message: &FromChild) {
         if send(&self.control, message).is_err() {
             self.leave();
         }
     }
 
-    /// Says that the session is over.
+    /// Says that the session is over, or all of the process.
     pub(super) fn closed(&self, problem: Option<String>) {
         let state = self.state();
         // The daemon may be gone too.
@@ -128,20 +154,27 @@ impl Shared {
         let _ = send(&self.control, &FromChild::Closed { problem });
     }
 
-    /// Ends the process at once: a thread may compute in a library, which would take long or not end.
-    fn leave(&self) -> ! {
-        // What stays is removed by the next daemon of the folder.
-        let _ = std::fs::remove_dir_all(&self.folder);
-        let _ = kill_process(getpid(), Signal::KILL);
-        std::process::abort()
+    /// Ends the process at once: a thread may compute in a library, which would take long or not end. Where others are in the process, the
+    /// session alone ends, after its run.
+    pub(super) fn leave(&self) {
+        if self.ends_process {
+            // What stays is removed by the next daemon of the folder.
+            let _ = self.folder.as_ref().map(std::fs::remove_dir_all);
+            let _ = kill_process(getpid(), Signal::KILL);
+            std::process::abort()
+        }
+        self.is_over.store(true, Ordering::Release);
+        // Its proxy ends where nothing comes any more. The client may have ended it already.
+        let _ = self.client.as_ref().map(|client| shutdown(client, Shutdown::Both));
+        self.changed.notify_all();
     }
 
-    fn hear(&self, message: ToChild) {
+    pub(super) fn hear(&self, message: ToChild) {
         let mut state = self.state();
         state.heard += 1;
         match message {
-            // The session has begun.
-            ToChild::Begin(_) => {}
+            // The sessions have begun, or are begun elsewhere.
+            ToChild::Begin(_) | ToChild::Share(_) | ToChild::Join => {}
             ToChild::Admitted(admitted) => state.admitted = Some(admitted),
             ToChild::Turn => state.turn = true,
             ToChild::Standing => state.turns = Turns::Standing,
@@ -190,6 +223,11 @@ pub(super) fn follow(shared: Arc<Shared>, mut lines: Lines) -> io::Result<()> {
     thread.spawn(move || {
         // The end of either side ends the process.
         let _ = listen(&shared, &mut lines);
+        if !shared.ends_process {
+            // A thread that looked before this and waits after it would wait without an end.
+            let _state = shared.state();
+            return shared.leave();
+        }
         if let Ok(state) = shared.state.try_lock() {
             let _ = send(&shared.control, &FromChild::Figures(state.figures));
         }
@@ -210,10 +248,9 @@ fn listen(shared: &Shared, lines: &mut Lines) -> io::Result<()> {
         }
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let mut descriptors = [
-            PollFd::new(&shared.control, PollFlags::IN),
-            PollFd::from_borrowed_fd(shared.client.as_fd(), PollFlags::RDHUP),
-        ];
+        let client = shared.client.as_ref().map_or(shared.control.as_fd(), AsFd::as_fd);
+        let mut descriptors =
+            [PollFd::new(&shared.control, PollFlags::IN), PollFd::from_borrowed_fd(client, PollFlags::RDHUP)];
         // A client that is gone stays so: only its end is waited for then.
         let watched = if leaves_at.is_some() { 1 } else { 2 };
         match poll(&mut descriptors[..watched], left.as_ref()) {
@@ -221,6 +258,9 @@ fn listen(shared: &Shared, lines: &mut Lines) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
         if leaves_at.is_none() && descriptors[1].revents().intersects(gone) {
+            if !shared.ends_process {
+                return Ok(());
+            }
             leaves_at = Some(now() + GRACE);
             shared.state().client_is_gone = true;
             shared.changed.notify_all();

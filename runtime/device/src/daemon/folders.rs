@@ -41,10 +41,11 @@ pub(super) fn prepare(cache: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what a process that has ended left behind.
-pub(super) fn clean(folder: &Path, models: &Path, process: u32) {
+/// Removes what a session and a process that have ended left behind.
+pub(super) fn clean(folder: Option<&Path>, models: &Path, process: Option<u32>) {
     // It has removed the folder itself, unless it was killed.
-    let _ = fs::remove_dir_all(folder);
+    let _ = folder.map(fs::remove_dir_all);
+    let Some(process) = process else { return };
     let Ok(entries) = fs::read_dir(models) else { return };
     let end = format!(".{process}");
     for entry in entries.flatten() {
@@ -75,7 +76,7 @@ mod tests {
         prepare(cache.path()).unwrap();
         assert!(used.exists() && !left.exists());
         assert!(!of_gone.exists() && of_this.exists());
-        clean(&used, &models, std::process::id());
+        clean(Some(&used), &models, Some(std::process::id()));
         assert!(!used.exists() && !of_this.exists());
     }
 }

@@ -1,4 +1,7 @@
 //! The sessions of a device and its tenants: who is admitted, who may hold how much, and who runs next. No processes, no clock.
+//!
+//! A process that serves several sessions of a tenant is a session of its own here, a *group*: it takes the turns of its sessions and
+//! holds their models. It begins with the first of them and ends with the last.
 use super::tenants::{Tenant, Tenants};
 use super::turns::{Order, Turns};
 use super::views::{Listing, SessionState, SessionView, TenantView};
@@ -33,14 +36,18 @@ pub(super) struct Ledger {
     turns: Turns,
     sessions: BTreeMap<u64, Session>,
     last: u64,
+    /// Number of the last group. They count down, so that sessions have the small numbers.
+    last_group: u64,
     /// Why no session is admitted any more.
     drains: Option<String>,
     /// Those of sessions that have ended.
     ended: Figures,
+    /// Batches of groups that have ended.
+    batches: u64,
     /// Messages to processes.
     outgoing: Vec<(u64, ToChild)>,
     /// Sessions whose processes are to end.
-    ending: Vec<(u64, String)>,
+    ending: Vec<(u64, Ending)>,
     /// Listings that wait for figures.
     listings: usize,
     /// When all processes are asked for figures.
@@ -65,6 +72,26 @@ struct Session {
     told: Option<Duration>,
     /// Its process is being ended.
     ends: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Its process is its own.
+    Alone,
+    /// The sessions of a process together.
+    Group,
+    /// Its process is that of this group.
+    In(u64),
+}
+
+/// Why a process is ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Something is wrong.
+    Because(String),
+    /// It has no session any more.
+    Unused,
 }
 
 #[derive(Debug)]
@@ -85,8 +112,10 @@ impl Ledger {
             turns,
             sessions: BTreeMap::new(),
             last: 0,
+            last_group: u64::MAX,
             drains: None,
             ended: Figures::default(),
+            batches: 0,
             outgoing: Vec::new(),
             ending: Vec::new(),
             listings: 0,
@@ -100,12 +129,52 @@ impl Ledger {
             return Some(reason.clone());
         }
         let most = self.given.most_sessions;
-        (self.sessions.len() >= most).then(|| format!("it serves {most} sessions, and no more at once"))
+        let sessions = self.sessions.values().filter(|session| session.kind != Kind::Group);
+        (sessions.count() >= most).then(|| format!("it serves {most} sessions, and no more at once"))
     }
 
     /// Adds a session, and returns its number.
     pub(super) fn begin(&mut self, process: u32, peer: String, now: Duration) -> u64 {
         self.last += 1;
+        self.add(self.last, process, peer, Kind::Alone, now);
+        self.last
+    }
+
+    /// Adds a group for the tenant of this name, and returns its number. None: it is no tenant.
+    pub(super) fn begin_group(&mut self, process: u32, tenant: &str, now: Duration) -> Option<u64> {
+        let (name, _) = self.tenants.of(tenant).ok()?;
+        let tenant = name.to_owned();
+        self.last_group -= 1;
+        let group = self.last_group;
+        self.turns.join(group, &tenant);
+        self.add(group, process, String::new(), Kind::Group, now);
+        if let Some(session) = self.sessions.get_mut(&group) {
+            session.admitted = Some(Admitted { tenant, client: String::new() });
+        }
+        if self.is_unlimited(group) {
+            self.grant(group, u64::MAX, u64::MAX);
+        }
+        Some(group)
+    }
+
+    /// The group of the tenant of this name.
+    pub(super) fn group_of(&self, tenant: &str) -> Option<u64> {
+        let (tenant, _) = self.tenants.of(tenant).ok()?;
+        let is_its = |(id, session): &(&u64, &Session)| {
+            session.kind == Kind::Group && !session.ends && self.tenant_of(**id) == Some(tenant)
+        };
+        self.sessions.iter().find(is_its).map(|(id, _)| *id)
+    }
+
+    /// Adds a session of a group, and returns its number.
+    pub(super) fn begin_in(&mut self, group: u64, peer: String, now: Duration) -> u64 {
+        self.last += 1;
+        let process = self.sessions.get(&group).map_or(0, |group| group.process);
+        self.add(self.last, process, peer, Kind::In(group), now);
+        self.last
+    }
+
+    fn add(&mut self, id: u64, process: u32, peer: String, kind: Kind, now: Duration) {
         let session = Session {
             since: now,
             process,
@@ -117,9 +186,19 @@ impl Ledger {
             granted: 0,
             told: None,
             ends: false,
+            kind,
         };
-        self.sessions.insert(self.last, session);
-        self.last
+        self.sessions.insert(id, session);
+    }
+
+    /// Names a session or a group for logs.
+    pub(super) fn name_of(&self, session: u64) -> String {
+        match self.sessions.get(&session) {
+            Some(Session { kind: Kind::Group, admitted: Some(group), .. }) => {
+                format!("the process of all sessions of `{}`", group.tenant)
+            }
+            _ => format!("session {session}"),
+        }
     }
 
     /// Handles a message of the process of a session.
@@ -161,11 +240,19 @@ impl Ledger {
         }
         let (name, tenant) = self.tenants.of(&hello.tenant)?;
         let (name, tenant) = (name.to_owned(), *tenant);
+        let kind = self.sessions.get(&session).map(|session| session.kind);
+        if let Some(Kind::In(group)) = kind
+            && self.tenant_of(group) != Some(name.as_str())
+        {
+            return Err(format!("it connected as another tenant than `{}`", hello.tenant));
+        }
         let Some(this) = self.sessions.get_mut(&session) else { return Err("it has ended".to_owned()) };
         // For lists: a client cannot make them too long to be sent, or give them lines of its own.
         let client = hello.client.chars().filter(|letter| !letter.is_control()).take(MOST_NAME).collect();
         this.admitted = Some(Admitted { tenant: name.clone(), client });
-        self.turns.join(session, &name);
+        if kind == Some(Kind::Alone) {
+            self.turns.join(session, &name);
+        }
         let memory = [tenant.memory, self.given.memory].into_iter().flatten().min();
         let longest_run = self.given.longest_run;
         Ok(Limits { memory, share: Some(tenant.share), longest_run, ..Limits::default() })
@@ -228,6 +315,7 @@ impl Ledger {
             self.asks_at = now + ASKS;
             self.ask_for_life();
         }
+        let mut stuck = Vec::new();
         for (id, session) in &mut self.sessions {
             let is_late = session.admitted.is_none() && now >= session.since + GREETING;
             let holds = self.turns.holds_since(*id).filter(|_| self.turns.waiting() > 0);
@@ -245,7 +333,14 @@ impl Ledger {
             } else {
                 format!("the client did not greet within {} s", GREETING.as_secs())
             };
-            self.ending.push((*id, reason));
+            match session.kind {
+                // It does not end because a run of its process does not.
+                Kind::In(group) if stays => stuck.push((group, reason)),
+                _ => self.ending.push((*id, Ending::Because(reason))),
+            }
+        }
+        for (group, reason) in stuck {
+            self.end_process(group, Ending::Because(reason));
         }
         self.give(now);
     }
@@ -253,18 +348,37 @@ impl Ledger {
     /// Ends the sessions whose processes stand still, and asks the others for figures. Questions are counted, not the time: a daemon that
     /// stood still itself asks again first.
     fn ask_for_life(&mut self) {
+        let mut still = Vec::new();
         for (id, session) in &mut self.sessions {
             // Before its greeting a process may load libraries.
             if session.admitted.is_none() || session.ends {
                 continue;
             }
             if session.unanswered >= UNANSWERED {
-                session.ends = true;
-                self.ending.push((*id, "its process does not answer".to_owned()));
+                still.push(match session.kind {
+                    Kind::In(group) => group,
+                    Kind::Alone | Kind::Group => *id,
+                });
                 continue;
             }
             session.unanswered += 1;
             self.outgoing.push((*id, ToChild::Report));
+        }
+        for process in still {
+            self.end_process(process, Ending::Because("its process does not answer".to_owned()));
+        }
+    }
+
+    /// The process of a group is found to be dead or stuck: it gets no further session.
+    pub(super) fn is_lost(&mut self, group: u64) {
+        self.end_process(group, Ending::Because("it does not answer".to_owned()));
+    }
+
+    /// Ends the process of a session, or of a group.
+    fn end_process(&mut self, id: u64, why: Ending) {
+        if let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) {
+            session.ends = true;
+            self.ending.push((id, why));
         }
     }
 
@@ -287,11 +401,19 @@ impl Ledger {
     /// The process of a session is gone: what it had is free.
     pub(super) fn gone(&mut self, session: u64, now: Duration) {
         self.turns.leave(session, now);
-        if let Some(Session { figures, .. }) = self.sessions.remove(&session) {
+        let Some(Session { figures, kind, .. }) = self.sessions.remove(&session) else { return };
+        if kind == Kind::Group {
+            self.batches += figures.runs;
+        } else {
             self.ended.runs += figures.runs;
             self.ended.failed += figures.failed;
             self.ended.computed_us += figures.computed_us;
             self.ended.waited_us += figures.waited_us;
+            if let Kind::In(group) = kind
+                && !self.sessions.values().any(|session| session.kind == kind)
+            {
+                self.end_process(group, Ending::Unused);
+            }
         }
         self.give(now);
     }
@@ -300,7 +422,7 @@ impl Ledger {
     pub(super) fn drain(&mut self, now: Duration) {
         let reason = "the device is drained: it serves nobody any more";
         self.drains = Some(reason.to_owned());
-        for (id, session) in &mut self.sessions {
+        for (id, session) in self.sessions.iter_mut().filter(|(_, session)| session.kind != Kind::Group) {
             session.told.get_or_insert(now);
             self.outgoing.push((*id, ToChild::End(reason.to_owned())));
         }
@@ -311,7 +433,8 @@ impl Ledger {
     /// # Errors
     /// If there is none of this number.
     pub(super) fn drain_one(&mut self, session: u64, now: Duration) -> Result<(), String> {
-        let Some(told) = self.sessions.get_mut(&session).map(|session| &mut session.told) else {
+        let found = self.sessions.get_mut(&session).filter(|session| session.kind != Kind::Group);
+        let Some(told) = found.map(|session| &mut session.told) else {
             return Err(format!("no session has the number {session}; `tidemill device ls` lists them"));
         };
         told.get_or_insert(now);
@@ -350,7 +473,8 @@ impl Ledger {
 
     /// Asks all sessions for their figures, and returns how often each had reported.
     pub(super) fn ask_all(&mut self) -> BTreeMap<u64, u64> {
-        let admitted = self.sessions.iter().filter(|(_, session)| session.admitted.is_some());
+        let admitted =
+            self.sessions.iter().filter(|(_, session)| session.admitted.is_some() && !session.ends);
         let asked: BTreeMap<u64, u64> = admitted.map(|(id, session)| (*id, session.reports)).collect();
         self.listings += 1;
         self.outgoing.extend(asked.keys().map(|session| (*session, ToChild::Report)));
@@ -372,14 +496,27 @@ impl Ledger {
         asked.iter().all(|(id, before)| self.sessions.get(id).is_none_or(|session| session.reports > *before))
     }
 
-    /// Messages that are to be sent.
+    /// Messages that are to be sent. A process that is being ended hears nothing more.
     pub(super) fn outgoing(&mut self) -> Vec<(u64, ToChild)> {
-        std::mem::take(&mut self.outgoing)
+        let mut outgoing = std::mem::take(&mut self.outgoing);
+        outgoing.retain(|(session, _)| self.sessions.get(session).is_none_or(|session| !session.ends));
+        outgoing
     }
 
     /// Sessions whose processes are to be killed, with the reasons.
-    pub(super) fn ending(&mut self) -> Vec<(u64, String)> {
+    pub(super) fn ending(&mut self) -> Vec<(u64, Ending)> {
         std::mem::take(&mut self.ending)
+    }
+
+    /// State of a session of a group.
+    fn state_in(&self, session: &Session) -> SessionState {
+        match session.kind {
+            Kind::In(group) if session.figures.is_waiting && self.turns.has_turn(group) => {
+                SessionState::Running
+            }
+            _ if session.figures.is_waiting => SessionState::Waiting,
+            _ => SessionState::Idle,
+        }
     }
 
     /// Everything, for people and programs.
@@ -387,8 +524,16 @@ impl Ledger {
         let seconds = |micros: u64| micros as f64 / 1e6;
         let mut all = self.ended;
         let mut sessions = Vec::new();
+        let mut batches = self.batches;
+        // Models of groups.
+        let mut shared = BTreeMap::new();
         for (id, session) in &self.sessions {
             let Session { figures, admitted, .. } = session;
+            if let (Kind::Group, Some(admitted)) = (session.kind, admitted) {
+                batches += figures.runs;
+                *shared.entry(admitted.tenant.as_str()).or_insert(0) += figures.memory;
+                continue;
+            }
             all.runs += figures.runs;
             all.failed += figures.failed;
             all.computed_us += figures.computed_us;
@@ -402,6 +547,7 @@ impl Ledger {
                 seconds: now.saturating_sub(session.since).as_secs_f64(),
                 state: match admitted {
                     None => SessionState::Greeting,
+                    Some(_) if matches!(session.kind, Kind::In(_)) => self.state_in(session),
                     Some(_) if self.turns.waits(*id) => SessionState::Waiting,
                     Some(_) if self.turns.has_turn(*id) => SessionState::Running,
                     Some(_) => SessionState::Idle,
@@ -420,7 +566,8 @@ impl Ledger {
                 tenant: name.to_owned(),
                 share: tenant.share,
                 memory_limit: tenant.memory,
-                memory: its.clone().map(|session| session.memory).sum(),
+                memory: its.clone().map(|session| session.memory).sum::<u64>()
+                    + shared.get(name).copied().unwrap_or(0),
                 sessions: its.count() as u64,
             }
         });
@@ -432,6 +579,7 @@ impl Ledger {
             queue: self.turns.waiting() as u64,
             runs: all.runs,
             failed: all.failed,
+            batches,
             computed_seconds: seconds(all.computed_us),
             waited_seconds: seconds(all.waited_us),
             tenants: tenants.collect(),

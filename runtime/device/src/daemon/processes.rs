@@ -38,23 +38,27 @@ impl Process {
 
     /// Waits until it can begin.
     pub(super) fn wait_until_ready(&mut self) -> io::Result<()> {
-        let limit = Timespec::try_from(STARTING).ok();
-        let mut descriptors = [PollFd::new(&self.control, PollFlags::IN)];
-        if poll(&mut descriptors, limit.as_ref())? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it is not ready"));
+        if is_ready(&self.control, &mut self.lines)? {
+            return Ok(());
         }
-        match self.lines.receive()? {
-            Some(FromChild::Ready) => Ok(()),
-            _ => {
-                let status = self.child.wait()?;
-                Err(io::Error::other(format!("it ended before it was ready: {status}")))
-            }
-        }
+        let status = self.child.wait()?;
+        Err(io::Error::other(format!("it ended before it was ready: {status}")))
     }
 
+    /// Ends it.
     pub(super) fn end(mut self) -> io::Result<ExitStatus> {
         end(&mut self.child)
     }
+}
+
+/// Waits until the other end of a control socket can begin; false: it has ended.
+pub(super) fn is_ready(control: &UnixStream, lines: &mut Lines) -> io::Result<bool> {
+    let limit = Timespec::try_from(STARTING).ok();
+    let mut descriptors = [PollFd::new(control, PollFlags::IN)];
+    if poll(&mut descriptors, limit.as_ref())? == 0 {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "it is not ready"));
+    }
+    Ok(matches!(lines.receive()?, Some(FromChild::Ready)))
 }
 
 /// Ends a process that has ended or has nothing to do any more.

@@ -26,6 +26,9 @@ pub struct Listing {
     pub runs: u64,
     /// Those that failed.
     pub failed: u64,
+    /// Batches that processes of several sessions computed, each of one run or more.
+    #[serde(default)]
+    pub batches: u64,
     /// Time that it computed.
     pub computed_seconds: f64,
     /// Time that runs waited for their turns.
@@ -45,7 +48,7 @@ pub struct TenantView {
     pub share: f64,
     /// Bytes that its sessions may hold together; none: not limited.
     pub memory_limit: Option<u64>,
-    /// Bytes that they hold.
+    /// Bytes that they hold, each and together.
     pub memory: u64,
     /// Its sessions.
     pub sessions: u64,

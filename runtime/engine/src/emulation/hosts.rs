@@ -1,8 +1,12 @@
 //! Emulation with one process per worker: each has the server of its worker and the data that its worker receives over
-//! wires, which all of them share; the coordinator combines their reports.
+//! wires, which all of them share, and so they share the devices; the coordinator combines their reports.
+use super::device::Device;
 use super::times::SharedTimes;
 use super::wire::Wire;
-use super::{Emulation, EmulationReport, Emulator, PacedStageReport, WireReport, WorkerReport};
+use super::{
+    DeviceStageReport, EmulatedDeviceReport, Emulation, EmulationReport, Emulator, PacedStageReport,
+    WireReport, WorkerReport,
+};
 use crate::clock::Clock;
 use crate::failure::RunError;
 use crate::graph::Program;
@@ -15,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HostEmulation {
     spec: Emulation,
-    /// Path of the shared times of the wires.
+    /// Path of the shared times of the wires and devices.
     times: PathBuf,
 }
 
@@ -28,14 +32,16 @@ impl HostEmulation {
         let times = SharedTimes::open(&self.times).map_err(|error| {
             let times = self.times.display();
             RunError::System(format!(
-                "the emulated wires cannot be shared ({times}: {error}): all workers of a run that is emulated must be on the \
+                "the emulated wires and devices cannot be shared ({times}: {error}): all workers of a run that is emulated must be on the \
                  machine of its coordinator, as processes of the same user"
             ))
         })?;
         let times = Arc::new(times);
         let wires = self.spec.wires.iter().enumerate();
         let wires = wires.map(|(number, wire)| Arc::new(Wire::shared(wire.clone(), &times, number)));
-        Emulator::with(&self.spec, |other| other == worker, wires.collect(), clock)
+        let devices = self.spec.devices.iter().zip(self.spec.wires.len()..);
+        let devices = devices.map(|(id, number)| Arc::new(Device::shared(id, &times, number)));
+        Emulator::with(&self.spec, |other| other == worker, (wires.collect(), devices.collect()), clock)
     }
 }
 
@@ -65,7 +71,7 @@ impl Emulated {
             return Ok(Self::Here(Arc::new(Emulator::new(&spec, clock)?)));
         }
         spec.check()?;
-        let times = SharedTimes::create(spec.wires.len())
+        let times = SharedTimes::create(spec.wires.len() + spec.devices.len())
             .map_err(|error| RunError::System(format!("no emulation: {error}")))?;
         Ok(Self::ByHosts(EmulatedByHosts { spec, times, reports: Mutex::default() }))
     }
@@ -117,12 +123,16 @@ impl EmulationReport {
             wire: wire.clone(),
             data_bytes: 0,
             progress_bytes: 0,
+            tensor_bytes: 0,
             busy_seconds: 0.0,
             edges: Vec::new(),
         };
+        let device =
+            |id: &String| EmulatedDeviceReport { device: id.clone(), busy_seconds: 0.0, stages: Vec::new() };
         Self {
             workers: spec.workers.keys().map(worker).collect(),
             wires: spec.wires.iter().map(wire).collect(),
+            devices: spec.devices.iter().map(device).collect(),
         }
     }
 
@@ -140,6 +150,33 @@ impl EmulationReport {
                 None => self.wires.push(wire.clone()),
             }
         }
+        for device in &more.devices {
+            match self.devices.iter_mut().find(|own| own.device == device.device) {
+                Some(own) => own.add(device),
+                None => self.devices.push(device.clone()),
+            }
+        }
+    }
+}
+
+impl EmulatedDeviceReport {
+    fn add(&mut self, more: &Self) {
+        self.busy_seconds += more.busy_seconds;
+        for stage in &more.stages {
+            match self.stages.iter_mut().find(|own| own.stage == stage.stage) {
+                Some(own) => own.add(stage),
+                None => self.stages.push(stage.clone()),
+            }
+        }
+    }
+}
+
+impl DeviceStageReport {
+    fn add(&mut self, more: &Self) {
+        self.calls += more.calls;
+        self.records += more.records;
+        self.busy_seconds += more.busy_seconds;
+        self.waited_seconds += more.waited_seconds;
     }
 }
 
@@ -173,6 +210,7 @@ impl WireReport {
     fn add(&mut self, more: &Self) {
         self.data_bytes += more.data_bytes;
         self.progress_bytes += more.progress_bytes;
+        self.tensor_bytes += more.tensor_bytes;
         self.busy_seconds += more.busy_seconds;
         for edge in &more.edges {
             let is_same = |own: &super::WireEdgeReport| {
@@ -194,7 +232,7 @@ impl WireReport {
 mod tests {
     use super::*;
     use crate::clock::WallClock;
-    use crate::emulation::{WireSpec, WorkerSpeed};
+    use crate::emulation::{OnDevice, WireSpec, WorkerSpeed};
     use crate::wire;
 
     fn spec() -> Emulation {
@@ -205,6 +243,8 @@ mod tests {
             ratios: [("m".to_owned(), vec![2.0])].into(),
             wires: vec![wire],
             edges: [edge("b"), edge("c")].into(),
+            devices: vec!["gpu".into()],
+            on_devices: [("m".to_owned(), OnDevice { there: Some(0), ..OnDevice::default() })].into(),
             ..Emulation::default()
         }
     }
@@ -225,6 +265,8 @@ mod tests {
         let take = |emulator: &Emulator| emulator.wires[0].take(125, &*emulator.clock).expect("is there");
         let first = take(&w);
         assert_eq!(take(&v), first + 1_000_000, "behind what the other host has taken");
+        let take = |emulator: &Emulator| emulator.devices[0].take(("m", 1), 0, |_| 5).expect("is there");
+        assert_eq!((take(&w).started, take(&v).started), (0, 5), "they share the device");
         drop(emulated);
         assert!(told.emulator("w", &clock()).is_err(), "the coordinator is gone");
     }
@@ -262,6 +304,13 @@ mod tests {
             report.wires[0].data_bytes = 50;
             report.wires[0].busy_seconds = 0.25;
             report.wires[0].edges.push(edge);
+            let stage =
+                DeviceStageReport { stage: worker.to_owned(), calls: 1, ..DeviceStageReport::default() };
+            report.devices[0].add(&EmulatedDeviceReport {
+                device: "gpu".into(),
+                busy_seconds: 0.5,
+                stages: vec![stage],
+            });
             let bytes = wire::encode(&report).expect("plain data");
             wire::decode::<EmulationReport>(&bytes).expect("what was written")
         };
@@ -283,5 +332,8 @@ mod tests {
         assert_eq!((wire.data_bytes, wire.busy_seconds), (150, 0.75));
         let edges: Vec<_> = wire.edges.iter().map(|edge| (edge.to.as_str(), edge.records)).collect();
         assert_eq!(edges, [("b", 4), ("c", 8)]);
+        let device = &all.devices[0];
+        let calls: Vec<_> = device.stages.iter().map(|stage| (stage.stage.as_str(), stage.calls)).collect();
+        assert_eq!((device.busy_seconds, calls), (1.5, vec![("w", 1), ("v", 2)]));
     }
 }

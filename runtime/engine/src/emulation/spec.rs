@@ -18,6 +18,38 @@ pub struct Emulation {
     pub wires: Vec<WireSpec>,
     /// Position in [`Emulation::wires`] by edge (sending stage, receiving stage, input); all others are not emulated.
     pub edges: BTreeMap<(String, String, u32), usize>,
+    /// Ids of the devices that compute models for stages.
+    pub devices: Vec<String>,
+    /// By stage whose model one of them computes. Its `ratios` and `assumed` times do not count.
+    pub on_devices: BTreeMap<String, OnDevice>,
+}
+
+/// The model of a stage on an emulated device.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct OnDevice {
+    /// Position in [`Emulation::devices`].
+    pub device: usize,
+    /// Calls on the worker of the stage without the model: the preparation of inputs and outputs.
+    pub stage: CallTimes,
+    /// Calls of the model on the device, of which the run may have a share only: then they are as much longer.
+    pub model: CallTimes,
+    /// Bytes of a record to the device.
+    pub sent: u64,
+    /// Bytes of a record back.
+    pub received: u64,
+    /// Position in [`Emulation::wires`] of the one to the device; none: both are at one place.
+    pub there: Option<usize>,
+    /// Position of the one back.
+    pub back: Option<usize>,
+}
+
+/// Durations of calls, seconds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CallTimes {
+    /// Calls with 1, 2, ... records. One with more has the last one; none: 0.
+    pub seconds: Vec<f64>,
+    /// Extra time of a call that does not follow another.
+    pub after_pause: f64,
 }
 
 /// Durations of calls of a stage, seconds.
@@ -96,10 +128,38 @@ pub struct WireReport {
     pub data_bytes: u64,
     /// Bytes of frames with progress.
     pub progress_bytes: u64,
+    /// Bytes of tensors to devices, or from them.
+    pub tensor_bytes: u64,
     /// Plan seconds in which it sent; 0 where the bandwidth is not limited.
     pub busy_seconds: f64,
     /// Its edges.
     pub edges: Vec<WireEdgeReport>,
+}
+
+/// The work of a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EmulatedDeviceReport {
+    /// Device id.
+    pub device: String,
+    /// Plan seconds in which it computed.
+    pub busy_seconds: f64,
+    /// The stages whose models it computed.
+    pub stages: Vec<DeviceStageReport>,
+}
+
+/// The work of a device for a stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DeviceStageReport {
+    /// Stage id.
+    pub stage: String,
+    /// Calls of its model.
+    pub calls: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Plan seconds that the device computed for it.
+    pub busy_seconds: f64,
+    /// Plan seconds that its calls waited at the device.
+    pub waited_seconds: f64,
 }
 
 /// The traffic of an edge on its wire.
@@ -126,6 +186,8 @@ pub struct EmulationReport {
     pub workers: Vec<WorkerReport>,
     /// Wires in the order in which they were given.
     pub wires: Vec<WireReport>,
+    /// Devices in the order in which they were given.
+    pub devices: Vec<EmulatedDeviceReport>,
 }
 
 impl Emulation {
@@ -142,6 +204,22 @@ impl Emulation {
         let is_no_number = |ratio: &f64| !(*ratio >= 0.0 && ratio.is_finite());
         if let Some((stage, _)) = self.ratios.iter().find(|(_, ratios)| ratios.iter().any(is_no_number)) {
             return Err(RunError::Plan(format!("stage '{stage}' has a ratio of speeds that is no number")));
+        }
+        for (stage, on) in &self.on_devices {
+            if self.devices.get(on.device).is_none() {
+                return Err(RunError::Plan(format!("stage '{stage}' is on a device that is not emulated")));
+            }
+            if on.there.into_iter().chain(on.back).any(|wire| wire >= self.wires.len()) {
+                return Err(RunError::Plan(format!(
+                    "no wire leads from stage '{stage}' to its device and back"
+                )));
+            }
+            let times = [&on.stage, &on.model].into_iter();
+            if times.flat_map(|times| times.seconds.iter().chain([&times.after_pause])).any(is_no_number) {
+                return Err(RunError::Plan(format!(
+                    "stage '{stage}' has a time on its device that is no number"
+                )));
+            }
         }
         match self.edges.iter().find(|(_, wire)| **wire >= self.wires.len()) {
             Some((edge, _)) => Err(RunError::Plan(format!("edge {} -> {} has no wire", edge.0, edge.1))),

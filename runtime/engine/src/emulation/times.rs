@@ -1,7 +1,7 @@
-//! Times until which wires are busy, for all processes of a run that receive over them: a file in memory that each opens by
+//! Times until which wires and devices are busy, for all processes of a run that use them: a file in memory that each opens by
 //! itself.
 //!
-//! Using a wire takes the lock of the file; a killed process releases its lock. The file has no name, so it vanishes when
+//! Using one takes the lock of the file; a killed process releases its lock. The file has no name, so it vanishes when
 //! its creator has ended and no other process has it open.
 use crate::clock::Nanoseconds;
 use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const BYTES: usize = size_of::<Nanoseconds>();
 
-/// A time per wire.
+/// A time for each wire, then one for each device.
 #[derive(Debug)]
 pub(super) struct SharedTimes(Mutex<File>);
 

@@ -1,27 +1,22 @@
 //! One direction between two places: a server that sends one frame after the other, first come, first served, at its
-//! bandwidth, and a delay that applies to every frame. All edges between the two places share it.
+//! bandwidth, and a delay that applies to every frame. All edges between the two places share it, and so do the tensors of
+//! models on devices.
 use super::WireSpec;
+use super::free_at::FreeAt;
 use super::times::SharedTimes;
 use crate::clock::{Clock, Nanoseconds};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// Time at which a wire has sent all its frames.
-#[derive(Debug)]
-enum FreeAt {
-    /// Used by this process only.
-    Own(Mutex<Nanoseconds>),
-    /// Shared with other processes; its number among all.
-    Shared(Arc<SharedTimes>, usize),
-}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Wire {
     spec: WireSpec,
+    /// When it has sent all its frames.
     free_at: FreeAt,
     pub(super) data_bytes: AtomicU64,
+    pub(super) tensor_bytes: AtomicU64,
     pub(super) progress_bytes: AtomicU64,
     /// Nanoseconds spent sending.
     pub(super) busy: AtomicU64,
@@ -29,12 +24,12 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(spec: WireSpec) -> Self {
-        Self::with(spec, FreeAt::Own(Mutex::new(Nanoseconds::MIN)))
+        Self::with(spec, FreeAt::own())
     }
 
     /// Opens the shared wire of this number.
     pub(super) fn shared(spec: WireSpec, times: &Arc<SharedTimes>, number: usize) -> Self {
-        Self::with(spec, FreeAt::Shared(Arc::clone(times), number))
+        Self::with(spec, FreeAt::shared(times, number))
     }
 
     fn with(spec: WireSpec, free_at: FreeAt) -> Self {
@@ -42,6 +37,7 @@ impl Wire {
             spec,
             free_at,
             data_bytes: AtomicU64::new(0),
+            tensor_bytes: AtomicU64::new(0),
             progress_bytes: AtomicU64::new(0),
             busy: AtomicU64::new(0),
         }
@@ -56,17 +52,24 @@ impl Wire {
     /// # Errors
     /// The shared times cannot be read or written.
     pub(super) fn take(&self, bytes: u64, clock: &dyn Clock) -> io::Result<Nanoseconds> {
+        self.send(bytes, || clock.now())
+    }
+
+    /// Sends the tensors of a call that are ready at this time, which is hardly past; returns their arrival.
+    ///
+    /// # Errors
+    /// As [`Wire::take`].
+    pub(super) fn take_tensors(&self, bytes: u64, ready: Nanoseconds) -> io::Result<Nanoseconds> {
+        let arrival = self.send(bytes, || ready)?;
+        // Those who see the bytes see the wire taken.
+        self.tensor_bytes.fetch_add(bytes, Ordering::Release);
+        Ok(arrival)
+    }
+
+    fn send(&self, bytes: u64, from: impl FnOnce() -> Nanoseconds) -> io::Result<Nanoseconds> {
         let sending = self.sending(bytes);
         // Called inside the lock: the order of the times is that of the frames.
-        let send = |free_at: Nanoseconds| clock.now().max(free_at).saturating_add(sending);
-        let sent = match &self.free_at {
-            FreeAt::Own(free_at) => {
-                let mut free_at = free_at.lock().unwrap_or_else(PoisonError::into_inner);
-                *free_at = send(*free_at);
-                *free_at
-            }
-            FreeAt::Shared(times, number) => times.change(*number, send)?,
-        };
+        let sent = self.free_at.change(|free_at| from().max(free_at).saturating_add(sending))?;
         self.busy.fetch_add(sending as u64, Ordering::Relaxed);
         Ok(sent.saturating_add(Nanoseconds::try_from(self.spec.delay).unwrap_or(Nanoseconds::MAX)))
     }
@@ -125,6 +128,15 @@ mod tests {
         let (wire, clock) = (wire(None, 7), ManualClock::new());
         assert_eq!((take(&wire, 1 << 40, &clock), take(&wire, 1, &clock)), (7, 7));
         assert_eq!(wire.busy.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn tensors_share_the_bandwidth_with_frames() {
+        let (wire, clock) = (wire(Some(8_000_000), 7), ManualClock::new());
+        assert_eq!(wire.take_tensors(1_000, 2_000).expect("its own time"), 2_000 + 1_000_000 + 7);
+        assert_eq!(take(&wire, 10, &clock), 1_002_000 + 10_000 + 7, "behind the tensors");
+        let counted = [&wire.tensor_bytes, &wire.busy].map(|counter| counter.load(Ordering::Relaxed));
+        assert_eq!(counted, [1_000, 1_010_000]);
     }
 
     #[test]

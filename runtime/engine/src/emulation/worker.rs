@@ -10,7 +10,7 @@
 //! takes nothing from the worker's capacity.
 use super::{AssumedTimes, PacedStageReport, WorkerSpeed};
 use crate::clock::{Clock, Nanoseconds};
-use crate::executor::{CallGate, Span};
+use crate::executor::{CallGate, GatedCall, Span};
 use crate::wake::Waker;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -92,7 +92,7 @@ impl Server {
     }
 
     /// Waits until it is this caller's turn; false when the run is over.
-    fn take_turn(&self) -> bool {
+    pub(super) fn take_turn(&self) -> bool {
         let mut turns = self.turns();
         let own = turns.next;
         turns.next += 1;
@@ -102,9 +102,37 @@ impl Server {
         !turns.closed
     }
 
-    fn end_turn(&self) {
+    pub(super) fn end_turn(&self) {
         self.turns().serving += 1;
         self.turn_over.notify_all();
+    }
+
+    /// The number of a further stage.
+    pub(super) fn add_stage(&self) -> usize {
+        self.stages.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Reserves the worker for a call of the stage of this number; only the holder of the turn does. `needed` is told whether the
+    /// call follows another one of the stage at once, and returns nanoseconds of the worker's processor, which are returned too.
+    pub(super) fn reserve(
+        &self,
+        stage: usize,
+        submitted: Nanoseconds,
+        needed: impl FnOnce(bool) -> Nanoseconds,
+    ) -> (Span, Nanoseconds) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let ServerState { free_at, quota, newest } = &mut *state;
+        // Another stage's call, or none, came before: the processor has to find its data again.
+        let follows = *newest == Some(stage) && submitted <= *free_at;
+        *newest = Some(stage);
+        let needed = needed(follows);
+        let started = submitted.max(*free_at);
+        let finished = match self.speed {
+            WorkerSpeed::Ratio => started.saturating_add(needed),
+            WorkerSpeed::Quota(share) => quota.end(started, needed, share),
+        };
+        *free_at = finished;
+        (Span { started, finished }, needed)
     }
 
     fn sleep_until(&self, deadline: Nanoseconds) {
@@ -115,8 +143,9 @@ impl Server {
     }
 }
 
+/// Counters of the calls of a stage.
 #[derive(Debug, Default)]
-struct Meter {
+pub(super) struct Meter {
     calls: AtomicU64,
     records: AtomicU64,
     busy: AtomicU64,
@@ -126,6 +155,41 @@ struct Meter {
     overruns: AtomicU64,
     overrun_elapsed: AtomicU64,
     overrun_allowed: AtomicU64,
+}
+
+/// A call that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) records: usize,
+    /// The time that the worker was held.
+    pub(super) held: Nanoseconds,
+    /// The time of the worker's processor that it needed.
+    pub(super) needed: Nanoseconds,
+    /// The time that it may take here, and took.
+    pub(super) allowed: Nanoseconds,
+    pub(super) elapsed: Nanoseconds,
+    /// Its processor time here.
+    pub(super) processor: Duration,
+}
+
+impl Meter {
+    pub(super) fn count(&self, call: Ended) {
+        let add = |counter: &AtomicU64, value: Nanoseconds| {
+            counter.fetch_add(u64::try_from(value).unwrap_or(0), Ordering::Relaxed);
+        };
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.records.fetch_add(call.records as u64, Ordering::Relaxed);
+        add(&self.busy, call.held);
+        add(&self.needed, call.needed);
+        add(&self.elapsed, call.elapsed);
+        add(&self.processor, Nanoseconds::try_from(call.processor.as_nanos()).unwrap_or(Nanoseconds::MAX));
+        let excess = call.elapsed - call.allowed;
+        if excess > OVERRUN_LEAST && excess as f64 > OVERRUN_SHARE * call.allowed as f64 {
+            self.overruns.fetch_add(1, Ordering::Relaxed);
+            add(&self.overrun_elapsed, call.elapsed);
+            add(&self.overrun_allowed, call.allowed);
+        }
+    }
 }
 
 /// Speed of the calls of one model on its worker.
@@ -139,13 +203,18 @@ pub(crate) struct StagePace {
     longer: Mutex<(u32, f64)>,
     /// Number of the stage on its server.
     number: usize,
-    meter: Meter,
+    meter: Arc<Meter>,
 }
 
 impl StagePace {
     pub(super) fn new(server: Arc<Server>, ratios: Vec<f64>) -> Self {
-        let number = server.stages.fetch_add(1, Ordering::Relaxed);
-        Self { server, ratios, assumed: None, longer: Mutex::new((0, 1.0)), number, meter: Meter::default() }
+        let number = server.add_stage();
+        Self { server, ratios, assumed: None, longer: Mutex::new((0, 1.0)), number, meter: Arc::default() }
+    }
+
+    /// Its counters.
+    pub(super) fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
     }
 
     /// Sets the assumed times of calls. An enforced speed does not depend on how long calls happen to take here in
@@ -181,38 +250,10 @@ impl StagePace {
         processor: Duration,
         elapsed: Nanoseconds,
     ) -> Span {
-        let (span, needed) = {
-            let mut state = self.server.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let ServerState { free_at, quota, newest } = &mut *state;
-            // Another stage's call, or none, came before: the processor has to find its data again.
-            let follows = *newest == Some(self.number) && submitted <= *free_at;
-            *newest = Some(self.number);
-            let needed = self.needed(records, processor, follows);
-            let started = submitted.max(*free_at);
-            let finished = match self.server.speed {
-                WorkerSpeed::Ratio => started.saturating_add(needed),
-                WorkerSpeed::Quota(share) => quota.end(started, needed, share),
-            };
-            *free_at = finished;
-            (Span { started, finished }, needed)
-        };
-        let allowed = span.finished - span.started;
-        let add = |counter: &AtomicU64, value: Nanoseconds| {
-            counter.fetch_add(u64::try_from(value).unwrap_or(0), Ordering::Relaxed);
-        };
-        let meter = &self.meter;
-        meter.calls.fetch_add(1, Ordering::Relaxed);
-        meter.records.fetch_add(records as u64, Ordering::Relaxed);
-        add(&meter.busy, allowed);
-        add(&meter.needed, needed);
-        add(&meter.elapsed, elapsed);
-        add(&meter.processor, Nanoseconds::try_from(processor.as_nanos()).unwrap_or(Nanoseconds::MAX));
-        let excess = elapsed - allowed;
-        if excess > OVERRUN_LEAST && excess as f64 > OVERRUN_SHARE * allowed as f64 {
-            meter.overruns.fetch_add(1, Ordering::Relaxed);
-            add(&meter.overrun_elapsed, elapsed);
-            add(&meter.overrun_allowed, allowed);
-        }
+        let needed = |follows| self.needed(records, processor, follows);
+        let (span, needed) = self.server.reserve(self.number, submitted, needed);
+        let held = span.finished - span.started;
+        self.meter.count(Ended { records, held, needed, allowed: held, elapsed, processor });
         span
     }
 
@@ -228,7 +269,7 @@ impl CallGate for StagePace {
         records: usize,
         submitted: Nanoseconds,
         compute: &mut dyn FnMut() -> Option<Duration>,
-    ) -> Option<Span> {
+    ) -> Option<GatedCall> {
         let server = &self.server;
         if !server.take_turn() {
             return None;
@@ -245,20 +286,20 @@ impl CallGate for StagePace {
             }
         };
         server.end_turn();
-        Some(span)
+        Some(span.into())
     }
 }
 
 /// Returns the value of calls with this number of records; beyond the known numbers, the last.
-fn of(values: &[f64], records: usize) -> Option<f64> {
+pub(super) fn of(values: &[f64], records: usize) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     values.get(records.saturating_sub(1).min(last)).copied()
 }
 
 /// Reports the work of the instances of a stage.
-pub(super) fn report(stage: &str, paces: &[Arc<StagePace>]) -> PacedStageReport {
+pub(super) fn report(stage: &str, meters: &[Arc<Meter>]) -> PacedStageReport {
     let sum = |counter: fn(&Meter) -> &AtomicU64| {
-        paces.iter().map(|pace| counter(&pace.meter).load(Ordering::Relaxed)).sum::<u64>()
+        meters.iter().map(|meter| counter(meter).load(Ordering::Relaxed)).sum::<u64>()
     };
     let seconds = |counter: fn(&Meter) -> &AtomicU64| sum(counter) as f64 / 1e9;
     PacedStageReport {
@@ -306,7 +347,7 @@ mod tests {
                 computing.send(()).expect("the test waits");
                 ms(processor)
             });
-            ended.send(span).expect("the test waits");
+            ended.send(span.map(|call| call.span)).expect("the test waits");
         });
         (computes, ends)
     }
@@ -323,7 +364,7 @@ mod tests {
         assert_eq!(ends.try_recv(), Err(mpsc::TryRecvError::Empty), "a nanosecond is left");
         clock.advance(1);
         assert_eq!(ends.recv(), Ok(Some(Span { started: 0, finished: 30 * MS })));
-        let report = report("s", &[pace]);
+        let report = report("s", &[pace.meter()]);
         assert_eq!((report.calls, report.busy_seconds, report.processor_seconds), (1, 0.03, 0.01));
     }
 
@@ -353,10 +394,10 @@ mod tests {
         let pace = Arc::new(StagePace::new(server, vec![1.0]));
         // Submitted at 0, computed at 7 ms only, because this machine was busy: on the worker it is over already.
         clock.advance(7 * MS);
-        let span = pace.call(1, 0, &mut || ms(5)).expect("the run goes on");
+        let span = pace.call(1, 0, &mut || ms(5)).expect("the run goes on").span;
         assert_eq!(span, Span { started: 0, finished: 7 * MS }, "but nobody heard of it before");
         clock.advance(MS);
-        let next = pace.call(1, 6 * MS, &mut || ms(2)).expect("the run goes on");
+        let next = pace.call(1, 6 * MS, &mut || ms(2)).expect("the run goes on").span;
         assert_eq!(next, Span { started: 6 * MS, finished: 8 * MS });
     }
 
@@ -373,7 +414,7 @@ mod tests {
         call(10 * MS);
         assert_eq!(pace.meter.overruns.load(Ordering::Relaxed), 0);
         call(14 * MS);
-        let report = report("s", &[Arc::new(pace)]);
+        let report = report("s", &[pace.meter()]);
         assert_eq!((report.overruns, report.overrun_seconds), (1, (0.014, 0.01)));
     }
 

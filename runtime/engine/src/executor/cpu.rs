@@ -182,23 +182,26 @@ fn serve(
             shared.end(started, shared.clock.now());
             Some(used)
         };
-        let span = match &shared.gate {
+        let call = match &shared.gate {
             Some(gate) => gate.call(records, submitted, &mut work),
             None => {
                 let started = shared.clock.now();
                 work();
-                Some(Span { started, finished: shared.clock.now() })
+                Some(Span { started, finished: shared.clock.now() }.into())
             }
         };
-        let span = span.unwrap_or_else(|| Span { started: submitted, finished: shared.clock.now() });
+        let call = call.unwrap_or_else(|| Span { started: submitted, finished: shared.clock.now() }.into());
+        if let (JobResult::Done(output), Some(times)) = (&mut result, call.device) {
+            output.device = Some(times);
+        }
         meter.look();
         shared.bytes.fetch_sub(job.bytes, Ordering::AcqRel);
         let completion = Completion {
             id: job.id,
             incarnation: job.incarnation,
             result,
-            started: span.started,
-            finished: span.finished,
+            started: call.span.started,
+            finished: call.span.finished,
         };
         // The rows are given back before the result is known.
         drop(job.parts);

@@ -1,5 +1,5 @@
 //! Executor factories, each registered under the scheme of the devices that it serves.
-use super::{CPU, CallGate, ModelExecutor, cpu};
+use super::{CPU, CallGate, EMULATED, ModelExecutor, cpu, emulated};
 use crate::clock::Clock;
 use crate::processor::ProcessorTime;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ pub struct ExecutorSpec {
     pub workflow: String,
     /// Where the device listens, if the plan has a device of that name.
     pub address: Option<String>,
+    /// Where else it may compute, in this order, when that device is lost.
+    pub spares: Vec<String>,
     /// Whether rows go to the device as they are, to be prepared and finished there, instead of tensors.
     pub sends_rows: bool,
     /// The model; none: the operator belongs to this program, and no other process can load it.
@@ -35,6 +37,7 @@ impl ExecutorSpec {
         Self {
             workflow: workflow.to_owned(),
             address: planned.and_then(|device| device.address.clone()),
+            spares: planned.map(|device| device.spares.clone()).unwrap_or_default(),
             device,
             sends_rows: stage.sends == Sends::Rows,
             stage: stage.id.clone(),
@@ -125,7 +128,7 @@ pub trait ExecutorFactory: Send + Sync {
 
 /// All factories, including those of this crate.
 static FACTORIES: LazyLock<RwLock<Vec<Arc<dyn ExecutorFactory>>>> =
-    LazyLock::new(|| RwLock::new(vec![Arc::new(cpu::LocalExecutors)]));
+    LazyLock::new(|| RwLock::new(vec![Arc::new(cpu::LocalExecutors), Arc::new(emulated::EmulatedExecutors)]));
 
 /// No factory is registered for a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -156,7 +159,9 @@ pub fn factory_of(device: &str) -> Result<Arc<dyn ExecutorFactory>, UnknownDevic
     let all = FACTORIES.read().unwrap_or_else(PoisonError::into_inner);
     let found = all.iter().find(|factory| factory.scheme() == scheme);
     found.cloned().ok_or_else(|| {
-        let known: Vec<String> = all.iter().map(|factory| format!("'{}'", factory.scheme())).collect();
+        // A plan names no emulated device: a run emulates those that it names.
+        let served = all.iter().map(|factory| factory.scheme()).filter(|scheme| *scheme != EMULATED);
+        let known: Vec<String> = served.map(|scheme| format!("'{scheme}'")).collect();
         UnknownDevice { device: device.to_owned(), known: known.join(", ") }
     })
 }
@@ -192,6 +197,7 @@ mod tests {
             device: "odd:1".into(),
             workflow: "w".into(),
             address: None,
+            spares: Vec::new(),
             sends_rows: true,
             stage: "s".into(),
             max_batch: 4,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_engine::clock::DilatedClock;
-use tidemill_engine::{Emulation, Run, RunOptions, RunReport, WireSpec, WorkerSpeed};
+use tidemill_engine::{CallTimes, Emulation, OnDevice, Run, RunOptions, RunReport, WireSpec, WorkerSpeed};
 use tidemill_machine::thread_time;
 
 /// Uses this much processor time.
@@ -28,6 +28,34 @@ fn slow(ratio: f64) -> Emulation {
             delay: 5_000_000,
         }],
         edges: BTreeMap::from([edge("src", "m"), edge("m", "out")]),
+        ..Emulation::default()
+    }
+}
+
+/// The model on a device behind wires of 5 ms: 1 ms at the stage, 3 ms on the device, a byte a microsecond there.
+fn on_a_device() -> Emulation {
+    let wire = |from: &str, to: &str, bandwidth| WireSpec {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        bandwidth,
+        delay: 5_000_000,
+    };
+    let times = |seconds: f64| CallTimes { seconds: vec![seconds], after_pause: 0.0 };
+    let on_device = OnDevice {
+        device: 0,
+        stage: times(0.001),
+        model: times(0.003),
+        sent: 2_000,
+        received: 100,
+        there: Some(0),
+        back: Some(1),
+    };
+    Emulation {
+        workers: BTreeMap::from([("w".to_owned(), WorkerSpeed::Ratio)]),
+        wires: vec![wire("edge", "hub", Some(8_000_000)), wire("hub", "edge", None)],
+        devices: vec!["hub/gpu".to_owned()],
+        on_devices: BTreeMap::from([("m".to_owned(), on_device)]),
+        ..Emulation::default()
     }
 }
 
@@ -80,6 +108,51 @@ fn what_workers_and_wires_did_is_metered() {
     assert!(wire.progress_bytes > 0);
     // Two delays and the computation.
     assert!(report.sinks[0].latency.p50_ms >= 10.0 + 3.0, "{:?}", report.sinks[0].latency);
+}
+
+/// The split of a batch's time is that of the emulated device, in plan time, whatever the dilation.
+#[test]
+fn the_report_splits_the_time_of_a_model_on_an_emulated_device() {
+    for dilation in [1.0, 2.0] {
+        let (mut b, collected) = pipeline(60, 40.0);
+        b.program.plan.stages[1].device = Some("emulated:hub/gpu".to_owned());
+        let run = Run::start(b.program, options(on_a_device(), dilation)).expect("starts");
+        let report = ended(&run, 30);
+        assert_eq!(sorted(&collected), expected(60));
+        let stage = report.stages.iter().find(|stage| stage.stage == "m").expect("it is in the plan");
+        assert_eq!(stage.device.as_deref(), Some("emulated:hub/gpu"));
+        let split = stage.on_device.as_ref().expect("a device computed");
+        assert_eq!((split.round_trips, split.sessions_lost), (split.batches, 0));
+        assert_eq!((split.sent_bytes, split.received_bytes), (60 * 2_000, 60 * 100));
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.05;
+        assert!(near(split.compute.p50_ms, 3.0), "{split:?}");
+        assert!(near(split.network.p50_ms, 12.0), "2 ms to send, and 5 ms each way: {split:?}");
+        // The rest of the time is that of the stage, at least.
+        assert!(split.client.p50_ms >= 0.95, "{split:?}");
+        let emulation = report.emulation.as_ref().expect("it was emulated");
+        let device = &emulation.devices[0];
+        assert_eq!((device.device.as_str(), device.stages[0].records), ("hub/gpu", 60));
+        assert!(near(device.busy_seconds, 0.003 * device.stages[0].calls as f64), "{device:?}");
+        assert_eq!(
+            emulation.wires.iter().map(|wire| wire.tensor_bytes).collect::<Vec<_>>(),
+            [120_000, 6_000]
+        );
+        assert!(near(busy(&report), 0.001 * device.stages[0].calls as f64), "the worker has its part only");
+    }
+}
+
+/// A plan names the device itself; `emulated:ID` is that of a run which emulates it.
+#[test]
+fn a_device_that_is_not_emulated_is_refused() {
+    let (mut b, _) = pipeline(1, 40.0);
+    b.program.plan.stages[1].device = Some("emulated:hub/gpu".to_owned());
+    let error = Run::start(b.program, RunOptions::default()).err().expect("it has no times").to_string();
+    assert!(error.contains("`device:ID`"), "{error}");
+    let mut wrong = on_a_device();
+    wrong.devices.clear();
+    let (b, _) = pipeline(1, 40.0);
+    let error = Run::start(b.program, options(wrong, 1.0)).err().expect("no such device").to_string();
+    assert!(error.contains("stage 'm' is on a device that is not emulated"), "{error}");
 }
 
 /// 3 ms of the worker per record: at most 333 records a second, on any machine.

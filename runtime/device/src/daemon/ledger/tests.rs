@@ -147,7 +147,7 @@ fn a_process_that_stands_still_is_ended_and_one_that_computes_is_not() {
         // The daemon itself stands still for a minute, and asks again first.
         now = ledger.wakes_at(now).unwrap() + Duration::from_secs(if asked == 1 { 60 } else { 0 });
     };
-    assert_eq!((asked, reason.as_str()), (UNANSWERED, "its process does not answer"));
+    assert_eq!((asked, reason), (UNANSWERED, Ending::Because("its process does not answer".to_owned())));
     ledger.gone(stands, now);
     ledger.tick(now + ASKS);
     assert_eq!(ledger.outgoing(), [(computes, ToChild::Report)]);
@@ -162,4 +162,103 @@ fn names_of_clients_fit_into_lists() {
     ledger.hear(session, FromChild::Admit(hello), Duration::ZERO);
     let listing = ledger.listing(Duration::ZERO);
     assert_eq!(listing.sessions[0].client, format!("a[31m{}", "n".repeat(195)));
+}
+
+/// A group of a tenant, and a session of it that was admitted.
+fn group(ledger: &mut Ledger, tenant: &str) -> (u64, u64) {
+    let group = ledger.begin_group(7, tenant, Duration::ZERO).unwrap();
+    (group, admit_in(ledger, group, tenant).0)
+}
+
+fn admit_in(ledger: &mut Ledger, group: u64, tenant: &str) -> (u64, Result<Limits, String>) {
+    let session = ledger.begin_in(group, "peer".to_owned(), Duration::ZERO);
+    let hello = Hello { version: VERSION, tenant: tenant.to_owned(), client: "client".to_owned() };
+    ledger.hear(session, FromChild::Admit(hello), Duration::ZERO);
+    let admitted = ledger.outgoing().into_iter().find_map(|(to, message)| match message {
+        ToChild::Admitted(admitted) if to == session => Some(admitted),
+        _ => None,
+    });
+    (session, admitted.unwrap())
+}
+
+#[test]
+fn a_group_begins_with_its_first_session_and_ends_with_its_last() {
+    let mut ledger = ledger(None, &[("a", Tenant { share: 0.5, memory: None })], false);
+    assert_eq!(ledger.group_of("a"), None);
+    let (of_a, first) = group(&mut ledger, "a");
+    let (second, admitted) = admit_in(&mut ledger, of_a, "a");
+    assert!(admitted.is_ok());
+    assert_eq!((first, second, ledger.group_of("a")), (1, 2, Some(of_a)));
+    // Whoever is not listed is the default tenant.
+    let (of_others, other) = group(&mut ledger, "x");
+    assert_eq!((ledger.group_of("y"), other), (Some(of_others), 3));
+    assert!(ledger.refuses().unwrap().contains("3 sessions"), "groups are none");
+    assert!(admit_in(&mut ledger, of_a, "y").1.unwrap_err().contains("another tenant"));
+    ledger.gone(4, Duration::ZERO);
+    ledger.gone(first, Duration::ZERO);
+    assert!(ledger.ending().is_empty());
+    ledger.gone(second, Duration::ZERO);
+    assert_eq!(ledger.ending(), [(of_a, Ending::Unused)]);
+    assert!(!ledger.ask_all().contains_key(&of_a), "it hears nothing more");
+    assert!(ledger.outgoing().iter().all(|(to, _)| *to != of_a));
+    assert_eq!(ledger.group_of("a"), None, "the next session begins another one");
+    ledger.drain(Duration::ZERO);
+    assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::End(_))] if *to == other));
+    ledger.gone(of_a, Duration::ZERO);
+    ledger.gone(other, Duration::ZERO);
+    assert!(!ledger.is_over());
+    ledger.gone(of_others, Duration::ZERO);
+    assert!(ledger.is_over());
+}
+
+#[test]
+fn turns_and_models_are_those_of_the_group_and_figures_those_of_its_sessions() {
+    let mut ledger = ledger(Some(100), &[("a", Tenant { share: 0.5, memory: Some(60) })], false);
+    let ((of_a, first), other) = (group(&mut ledger, "a"), admit(&mut ledger, "x").0);
+    assert_eq!(more(&mut ledger, of_a, 0, 40), (true, 60));
+    assert_eq!(more(&mut ledger, first, 0, 30), (false, 20), "its models are the tenant's");
+    assert_eq!(more(&mut ledger, first, 0, 20), (true, 20));
+    assert_eq!(more(&mut ledger, other, 0, 50), (false, 40));
+    ledger.hear(of_a, FromChild::Want, Duration::ZERO);
+    assert_eq!(ledger.outgoing(), [(of_a, ToChild::Standing)]);
+    let figures =
+        Figures { models: 1, memory: 5, runs: 9, computed_us: 7, is_waiting: true, ..Figures::default() };
+    ledger.hear(of_a, FromChild::Figures(Figures { memory: 40, runs: 4, ..figures }), Duration::ZERO);
+    ledger.hear(first, FromChild::Figures(figures), Duration::ZERO);
+    let listing = ledger.listing(Duration::ZERO);
+    assert_eq!((listing.sessions.len(), listing.runs, listing.tenants[0].memory), (2, 9, 45));
+    assert_eq!(listing.batches, 4);
+    let seen = &listing.sessions[0];
+    assert_eq!((seen.process, seen.state, seen.memory), (7, SessionState::Running, 5));
+    ledger.gone(of_a, Duration::ZERO);
+    let listing = ledger.listing(Duration::ZERO);
+    assert_eq!((listing.sessions[0].state, listing.batches), (SessionState::Waiting, 4));
+}
+
+#[test]
+fn a_group_whose_run_does_not_end_is_ended() {
+    let mut ledger = ledger(None, &[], false);
+    let (stuck, session) = group(&mut ledger, "x");
+    ledger.drain_one(session, Duration::ZERO).unwrap();
+    assert!(ledger.drain_one(stuck, Duration::ZERO).is_err(), "it is no session");
+    ledger.tick(Duration::from_secs(5));
+    assert!(matches!(&ledger.ending()[..], [(group, Ending::Because(_))] if *group == stuck));
+    ledger.tick(Duration::from_secs(6));
+    assert!(ledger.ending().is_empty(), "once");
+}
+
+#[test]
+fn a_process_of_several_sessions_that_stands_still_is_ended_once() {
+    let mut ledger = ledger(None, &[], false);
+    let (stands, _) = group(&mut ledger, "x");
+    let mut now = Duration::ZERO;
+    let ended = loop {
+        ledger.tick(now);
+        let ended = ledger.ending();
+        if !ended.is_empty() {
+            break ended;
+        }
+        now = ledger.wakes_at(now).unwrap();
+    };
+    assert_eq!(ended, [(stands, Ending::Because("its process does not answer".to_owned()))]);
 }

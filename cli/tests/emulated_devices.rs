@@ -1,0 +1,182 @@
+//! `tidemill run --emulate` with models on devices, and devices that options choose; through the built binary.
+use crate::command::{Outcome, Place, root, tidemill};
+use crate::devices;
+use serde_json::Value;
+
+const FILES: &str = "cli/tests/emulation";
+
+/// The example with a plan whose first model is on a device of the server. Both workers are enforced.
+fn place() -> Place {
+    let place = Place::example("vqa");
+    let edited = |name: &str, changes: &[(&str, &str)]| {
+        let mut text = std::fs::read_to_string(root().join(FILES).join(name)).unwrap();
+        for (from, to) in changes {
+            assert!(text.contains(from), "{name} has no {from}");
+            text = text.replacen(from, to, 1);
+        }
+        place.write(name, text);
+    };
+    edited(
+        "plan.yaml",
+        &[
+            (
+                "stages:",
+                "devices:
+  - {id: cloud-server-0/card, kind: card, worker: cloud-server-0, memory: 1GiB, share: 50%, price: 0.05 $/h}
+stages:",
+            ),
+            (
+                "variant: scene-features-tiny, backend: rten, worker",
+                "variant: scene-features-tiny, backend: rten, device: 'device:cloud-server-0/card', remote_run: {sent: 50kB, \
+                 received: 1kB, round_trip: 30ms, transfer: 40800ns, queue: 0s, compute: 8ms, share: 16%}, worker",
+            ),
+        ],
+    );
+    // So fast that the frames of the edges hardly delay the tensors.
+    edited("infrastructure.yaml", &[("100Mbps, delay: 15ms", "10Gbps, delay: 15ms, direction: both")]);
+    edited(
+        "profile.yaml",
+        &[
+            ("worker_type: gateway, how: published, batches", "worker_type: gateway, how: published, model_part: 75%, batches"),
+            ("{worker_type: server, how: published}", "{worker_type: server, how: published}, {worker_type: card, how: published}"),
+            (
+                "services:",
+                "services:
+  - {operator: scene_features, variant: scene-features-tiny, worker_type: card, how: published, peak_memory: 20MiB, batches: [{batch: 1, mean: 4ms}]}",
+            ),
+        ],
+    );
+    place
+}
+
+fn emulate(place: &Place, more: &[&str]) -> Outcome {
+    let [workflow, plan, infrastructure, profile] =
+        ["workflow.yaml", "plan.yaml", "infrastructure.yaml", "profile.yaml"]
+            .map(|file| place.argument(file));
+    let fixed =
+        ["run", &workflow, "--plan", &plan, "--emulate", "--infra", &infrastructure, "--profiles", &profile];
+    tidemill(&[&fixed[..], more].concat())
+}
+
+fn answers(place: &Place) -> Vec<(String, String)> {
+    let text = |row: &Value, column: &str| row[column].as_str().unwrap().to_owned();
+    let rows = place.rows("out/answers.jsonl");
+    let mut answers: Vec<_> = rows.iter().map(|row| (text(row, "key"), text(row, "answer"))).collect();
+    answers.sort();
+    answers
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn find<'a>(all: &'a Value, key: &str, of: &str) -> &'a Value {
+    let found = all.as_array().and_then(|all| all.iter().find(|one| one[key] == of));
+    found.unwrap_or_else(|| panic!("no {of} in {all:#}"))
+}
+
+/// The four parts of the report are those of the emulated device, and the records those of any other run.
+fn split_is_as_predicted(more: &[&str]) {
+    let place = place();
+    let [workflow, plan] = ["workflow.yaml", "plan.yaml"].map(|file| place.argument(file));
+    let on_processors =
+        ["run", &workflow, "--plan", &plan, "--device", "scene_features=cpu", "--records", "40", "--quiet"];
+    tidemill(&on_processors).expect(0);
+    let expected = answers(&place);
+    let fixed = ["--records", "40", "--dilation", "3", "--output", "json"];
+    let report = emulate(&place, &[&fixed[..], more].concat()).expect(0).json();
+    assert_eq!(expected.len(), 40);
+    assert_eq!(answers(&place), expected);
+    let stage = find(&report["stages"], "stage", "scene_features");
+    assert_eq!(stage["device"], "emulated:cloud-server-0/card");
+    let split = &stage["on_device"];
+    let part = |part: &str| number(&split[part]["p50_ms"]);
+    let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.05;
+    // 4 ms on a device of which the run has half; two delays, and 51 kB at 10 Gbit/s.
+    assert!(near(part("compute"), number(&split["predicted"]["compute_ms"])), "{split:#}");
+    assert!(near(part("network"), number(&split["predicted"]["network_ms"])), "{split:#}");
+    assert!(part("client") >= 0.95 * 3.0, "a quarter of 12 ms: {split:#}");
+    assert_eq!((number(&split["sent_bytes"]), number(&split["received_bytes"])), (2e6, 4e4));
+    let emulation = &report["emulation"];
+    let tensors = |from: &str| number(&find(&emulation["links"], "from", from)["tensor_bytes"]);
+    assert_eq!((tensors("edge"), tensors("cloud")), (2e6, 4e4));
+    let device = &emulation["devices"][0];
+    assert_eq!((&device["device"], &device["place"]), (&"cloud-server-0/card".into(), &"cloud".into()));
+    assert!(near(number(&device["busy_seconds"]), 40.0 * 0.008), "{device:#}");
+    let busy = find(&emulation["comparison"], "of", "cloud-server-0/card");
+    assert!(near(number(&busy["predicted"]), 16.0) && near(number(&busy["measured"]), 16.0), "{busy:#}");
+    let rows = emulation["comparison"].as_array().unwrap();
+    let cost =
+        |quantity: &str| number(&rows.iter().find(|row| row["quantity"] == quantity).unwrap()["measured"]);
+    let machines = cost("cost") - cost("cost_network");
+    assert!((machines - 0.48).abs() < 1e-9, "two workers and the device: {machines}");
+}
+
+#[test]
+fn the_split_of_an_emulated_device_is_as_predicted() {
+    split_is_as_predicted(&[]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn processes_share_an_emulated_device() {
+    split_is_as_predicted(&["--processes"]);
+}
+
+#[test]
+fn devices_that_cannot_be_emulated_are_refused_before_the_run() {
+    let refused = |from: &str, to: &str, file: &str| {
+        let place = place();
+        let text = place.read(file);
+        assert!(text.contains(from), "{file} has no {from}");
+        place.write(file, text.replacen(from, to, 1));
+        let outcome = emulate(&place, &["--records", "2"]);
+        assert_ne!(outcome.code, Some(0));
+        outcome.stderr
+    };
+    let told = refused("device:cloud-server-0/card", "device:tcp://hub:7440", "plan.yaml");
+    assert!(told.contains("no profile says how long that takes") && told.contains("`device:ID`"), "{told}");
+    let told = refused("memory: 1GiB", "memory: 10MiB", "plan.yaml");
+    assert!(told.contains("need 20MiB on `cloud-server-0/card`, which has 10MiB"), "{told}");
+    let told = refused(
+        "worker_type: card, how: published, peak",
+        "worker_type: server, how: published, peak",
+        "profile.yaml",
+    );
+    assert!(told.contains("no times of `scene_features/scene-features-tiny` on the device `card`"), "{told}");
+    let told = refused(", direction: both", "", "infrastructure.yaml");
+    assert!(told.contains("add `- {from: cloud, to: edge}`"), "{told}");
+}
+
+#[test]
+fn an_option_names_the_device_of_an_operator() {
+    let place = devices::place(12);
+    let (expected, _) = devices::run(&place, "cpu");
+    let [workflow, plan, report] =
+        ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
+    let own = ["--device", "features=proxy:rten", "--report-json", &report];
+    let of_features = || {
+        let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
+        find(&report["stages"], "operator", "features").clone()
+    };
+    let outcome = tidemill(&[&["run", &workflow][..], &own].concat()).expect(0);
+    assert!(
+        outcome.stdout.contains("features computes on proxy:rten, by `--device`\n"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
+    assert!(of_features()["device"] == "proxy:rten" && of_features().get("device_of_plan").is_none());
+    // A plan that says otherwise is overridden, and the reports say so.
+    place.write("plan.yaml", devices::plan("device:unix:///nowhere/device.sock"));
+    let outcome = tidemill(&[&["run", &workflow, "--plan", &plan][..], &own].concat()).expect(0);
+    let told = "features computes on proxy:rten, by `--device`, not on device:unix:///nowhere/device.sock as in the plan";
+    assert!(outcome.stdout.contains(told) && outcome.stderr.contains(told), "{}", outcome.stdout);
+    assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
+    assert_eq!(of_features()["device_of_plan"], "device:unix:///nowhere/device.sock");
+    let refused = |device: &str| tidemill(&["run", &workflow, "--device", device]).stderr;
+    assert!(refused("featres=proxy").contains("did you mean `features`?"), "{}", refused("featres=proxy"));
+    assert!(refused("features=hub:7440").contains("`features=tcp://hub:7440`"));
+    let nowhere = refused("features=unix:///nowhere/device.sock");
+    assert!(nowhere.contains("nothing answers at unix:///nowhere/device.sock"), "{nowhere}");
+}
