@@ -5,15 +5,20 @@
 //! the device, so that it neither saves time up nor pays for time that nobody else wanted. While no more sessions are active
 //! than run at once, each has a *standing* turn, and runs without asking.
 //!
-//! A session whose last run was followed by the next one at once is expected to want again: if its tenant is next, the
-//! device waits [`EXPECTED`] for it. Otherwise two tenants of one session each would always get half.
+//! A session whose last run was followed by the next one soon is expected to want again: if its tenant is next, the device waits for it,
+//! for an eighth of its run, [`EXPECTED`] at least and [`MOST_EXPECTED`] at most. Otherwise two tenants of one session each would always
+//! get half.
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Time after a run during which a session counts as active.
 pub const ACTIVE: Duration = Duration::from_millis(100);
-/// How long the device waits for the next run of a session that comes at once as a rule.
+/// How long the device waits for the next run of a session with short runs that comes at once as a rule.
 pub const EXPECTED: Duration = Duration::from_micros(500);
+/// How long it waits at most, for one with long runs.
+pub const MOST_EXPECTED: Duration = Duration::from_millis(20);
+/// Part of a run that its session may take to come again.
+const PART_EXPECTED: u32 = 8;
 
 /// What a session is to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +56,10 @@ enum State {
 struct Session {
     tenant: String,
     state: State,
-    /// Its last run followed the one before at once.
+    /// Its last run followed the one before within this session's patience.
     is_prompt: bool,
+    /// How long the device waits for its next run.
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -111,14 +118,16 @@ impl Turns {
             self.share(tenant, 1.0);
         }
         let state = State::Idle { ran: None };
-        self.sessions.insert(session, Session { tenant: tenant.to_owned(), state, is_prompt: false });
+        self.sessions.insert(session, Session { tenant: tenant.to_owned(), state, is_prompt: false, patience: EXPECTED });
     }
 
     /// A session wants to run.
     pub fn want(&mut self, session: u64, now: Duration) {
-        let Some(Session { tenant, state, is_prompt }) = self.sessions.get_mut(&session) else { return };
+        let Some(Session { tenant, state, is_prompt, patience }) = self.sessions.get_mut(&session) else {
+            return;
+        };
         let State::Idle { ran } = *state else { return };
-        *is_prompt = ran.is_some_and(|ran| now.saturating_sub(ran) <= EXPECTED);
+        *is_prompt = ran.is_some_and(|ran| now.saturating_sub(ran) <= *patience);
         *state = State::Waiting { since: now };
         let tenant = tenant.clone();
         let others = self.sessions.iter().filter(|(other, _)| **other != session);
@@ -131,7 +140,7 @@ impl Turns {
 
     /// A session's turn is over, single or standing. The device computes for it until `busy`.
     pub fn over(&mut self, session: u64, now: Duration, busy: Duration) {
-        let Some(Session { tenant, state, .. }) = self.sessions.get_mut(&session) else { return };
+        let Some(Session { tenant, state, patience, .. }) = self.sessions.get_mut(&session) else { return };
         let since = match *state {
             State::Running { since } | State::Recalled { since } => since,
             State::Standing => now,
@@ -139,6 +148,7 @@ impl Turns {
         };
         let ends = busy.max(now);
         *state = State::Idle { ran: Some(ends) };
+        *patience = (ends.saturating_sub(since) / PART_EXPECTED).clamp(EXPECTED, MOST_EXPECTED);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.virtual_time += ends.saturating_sub(since).as_secs_f64() / tenant.share;
         }
@@ -258,7 +268,9 @@ impl Session {
     /// Until when it may come at once, if that is to be waited for.
     fn expected_until(&self, now: Duration) -> Option<Duration> {
         match self.state {
-            State::Idle { ran: Some(ran) } if self.is_prompt && now < ran + EXPECTED => Some(ran + EXPECTED),
+            State::Idle { ran: Some(ran) } if self.is_prompt && now < ran + self.patience => {
+                Some(ran + self.patience)
+            }
             _ => None,
         }
     }
