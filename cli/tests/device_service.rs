@@ -219,8 +219,8 @@ fn mistakes_have_a_fix() {
     assert!(told.contains("cannot start") && told.contains("before it was ready"), "{told}");
 }
 
-/// Starts a run on the device, drains it, and checks the rows.
-fn drained_in_a_run(served: Served, place: &Place, plan: &str, expected: &str) {
+/// Starts a run on the device, drains it, and checks the rows. Returns the log, and the figures of the stage on the device.
+fn drained_in_a_run(served: Served, place: &Place, plan: &str, expected: &str) -> (String, Value) {
     place.write("plan.yaml", plan);
     std::fs::remove_dir_all(place.path("out")).unwrap();
     let [workflow, plan, report] =
@@ -232,6 +232,14 @@ fn drained_in_a_run(served: Served, place: &Place, plan: &str, expected: &str) {
     let (code, _, told) = end(child);
     assert_eq!(code, Some(0), "{told}");
     assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
+    (told, on_device(place))
+}
+
+/// The figures of the stage on the device, in the report.
+fn on_device(place: &Place) -> Value {
+    let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
+    let stages = report["stages"].as_array().unwrap();
+    stages.iter().find(|stage| stage["stage"] == "features").unwrap()["on_device"].clone()
 }
 
 fn signal(process: u32, signal: rustix::process::Signal) {
@@ -260,9 +268,7 @@ fn a_device_that_stands_still_in_a_run_costs_no_row() {
     all.iter().for_each(|process| signal(*process, rustix::process::Signal::CONT));
     assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
-    let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
-    let stages = report["stages"].as_array().unwrap();
-    let split = &stages.iter().find(|stage| stage["stage"] == "features").unwrap()["on_device"];
+    let split = on_device(&place);
     assert!(
         split["sessions_lost"].as_u64() >= Some(1) && split["sessions_stalled"].as_u64() >= Some(1),
         "{split}"
@@ -277,7 +283,10 @@ fn a_device_that_is_drained_in_a_run_costs_no_row() {
     let (expected, _) = devices::run(&place, "cpu");
     let served = Served::start("drained-in-a-run", &["--backend", "rten"]);
     let plan = devices::plan(&format!("device:{}", served.address));
-    drained_in_a_run(served, &place, &plan, &expected);
+    let (told, split) = drained_in_a_run(served, &place, &plan, &expected);
+    assert!(split["batches_here"].as_u64() >= Some(1) && split["batches_on_spares"] == 0, "{split}");
+    assert!(told.contains("the device is drained: this process computes instead"), "{told}");
+    assert!(!told.contains("start `tidemill device serve`"), "{told}");
 }
 
 #[test]
@@ -291,6 +300,7 @@ fn the_spare_of_a_drained_device_computes() {
         "devices: [{{id: gpu, kind: gpu, worker: here, address: '{first}', spares: ['{second}']}}]\n"
     );
     let plan = devices::plan("device:gpu").replace("stages:\n", &format!("{listed}stages:\n"));
-    drained_in_a_run(served, &place, &plan, &expected);
+    let (_, split) = drained_in_a_run(served, &place, &plan, &expected);
+    assert!(split["batches_on_spares"].as_u64() >= Some(1) && split["batches_here"] == 0, "{split}");
     assert!(spare.listed()["runs"].as_u64() > Some(0), "{}", spare.listed());
 }

@@ -247,7 +247,7 @@ edges: [{{from: rows, to: norm}}, {{from: norm, to: norms}}]
 
 #[test]
 fn a_model_whose_back_end_is_a_program_of_its_own_is_checked_without_it() {
-    let place = place(0);
+    let place = place(1);
     let manifest = std::fs::read_to_string(root().join("models/vqa/scene-features-tiny.yaml")).unwrap();
     let module = b"\x7fELF is no library, which only its program would notice";
     place.write("module.so", module);

@@ -72,12 +72,12 @@ pub struct Output {
     pub drops: Vec<(Reason, u64)>,
     /// Records that were emitted with a remark, by stable reason (`text_cut_off`).
     pub notes: Vec<(Reason, u64)>,
-    /// Where the time of the call went, if a device of another process computed.
+    /// Where the time of the call went, if a device of another process computed, or this process instead of it.
     pub device: Option<DeviceTimes>,
 }
 
 /// Where the time of a call went that a device of another process computed. The rest of the call's time is the client's: pre-processing,
-/// post-processing and copies.
+/// post-processing and copies. Without round trips no device has computed it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceTimes {
     /// On the way, both directions together.
@@ -96,6 +96,10 @@ pub struct DeviceTimes {
     pub lost: u64,
     /// Of the lost ones, those whose device gave no sign of life or computed for too long.
     pub stalled: u64,
+    /// Batches that this process computed instead of the device.
+    pub here: u64,
+    /// Batches that a spare computed instead of the device.
+    pub on_spare: u64,
 }
 
 impl DeviceTimes {
@@ -109,6 +113,8 @@ impl DeviceTimes {
         self.received += other.received;
         self.lost += other.lost;
         self.stalled += other.stalled;
+        self.here += other.here;
+        self.on_spare += other.on_spare;
     }
 }
 

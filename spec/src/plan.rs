@@ -147,11 +147,13 @@ pub struct Stage {
     /// Chosen backend; none: `auto` for operators with models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// The device that computes the model: `cpu`, the processors of the worker; `device:ID`, a device of the plan; or another one
-    /// whose scheme this program serves, such as `remote:host/0`. Default: cpu.
+    /// The device that computes the model: `cpu`, the processors of the worker in the process of the stage; `proxy` or
+    /// `proxy:BACKEND`, the same processors in a process of its own; `device:ID`, a device of the plan; `device:tcp://HOST:PORT`,
+    /// `device:tls://HOST:PORT`, `device:unix:///PATH` or `device:session://PLACES`, the device at that address;
+    /// `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`, a server of the Open Inference Protocol. Default: cpu.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// What the planner expects of the device; none without a device of the plan, or where a plan is hand-written.
+    /// What the planner expects of the device for a record; none without a device of the plan, or where a plan is hand-written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_run: Option<RemoteRun>,
     /// What goes to the device. Default: tensors.

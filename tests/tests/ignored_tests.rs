@@ -7,6 +7,7 @@ use crate::repository::{files_with_extension, text};
 /// Beginnings of reasons, the script that runs the tests with such a reason, and its line that does so.
 const REASONS: &[(&str, &str, &str)] = &[
     ("long: make test-long", "scripts/test-long.sh", "--ignored long"),
+    ("scripts/test-backends.sh packages", "scripts/test-backends.sh", "cargo_torch --ignored"),
     ("models: tidemill models fetch ", "scripts/test-long.sh", "--ignored models"),
     ("standard: scripts/onnx_operator_tests.sh", "scripts/test-long.sh", "scripts/onnx_operator_tests.sh"),
 ];

@@ -86,7 +86,7 @@ Exit code 78 if a model cannot be used.")]
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill models compile detector.yaml --target llvm
-  tidemill models compile detector.onnx --tune 2m    search faster code by measurement
+  tidemill models compile detector.onnx --tune 2min    search faster code by measurement
   tidemill models compile detector.onnx --batch 8 -o detector-8.so
 
 The module computes the outputs of ONNX Runtime, which is checked on made-up inputs, and runs by `device: proxy:tvm`. It has

@@ -18,7 +18,8 @@ impl Story<'_> {
         if devices.is_empty() {
             return Ok(());
         }
-        writeln!(out, "\nmodels on devices")?;
+        let plan = if self.given.is_some() { " in the best plan" } else { "" };
+        writeln!(out, "\nmodels on devices{plan}")?;
         devices.iter().try_for_each(|reason| writeln!(out, "  {}", self.device_reason(reason)))
     }
 

@@ -1,7 +1,7 @@
 //! `tidemill models compile`: an ONNX file becomes a module of Apache TVM, which `device: proxy:tvm` computes.
 //!
 //! ```text
-//! tidemill models compile detector.yaml --tune 2m
+//! tidemill models compile detector.yaml --tune 2min
 //! ```
 mod environment;
 mod kept;
@@ -155,7 +155,9 @@ fn advice(compiled: &Compiled, arguments: &CompileArguments) -> Option<String> {
     }
     if compiled.ort_ms.is_some_and(|other| other < compiled.tvm_ms) {
         lines.push(match arguments.tune {
-            None => "ONNX Runtime is faster here: `--tune 2m` searches faster code by measurement".to_owned(),
+            None => {
+                "ONNX Runtime is faster here: `--tune 2min` searches faster code by measurement".to_owned()
+            }
             Some(_) => "ONNX Runtime is faster here: a longer `--tune` continues the search".to_owned(),
         });
     }

@@ -31,6 +31,17 @@ fn all<'a>(stages: &'a [StageReport], plan: &'a Plan) -> impl Iterator<Item = On
     })
 }
 
+/// Counts batches that the device of the plan did not compute; none: it has computed all.
+fn replaced(here: u64, on_spares: u64) -> Option<String> {
+    let batches = |n: u64| if n == 1 { "1 batch".to_owned() } else { format!("{n} batches") };
+    match (here, on_spares) {
+        (0, 0) => None,
+        (0, n) => Some(format!("{} on a spare", batches(n))),
+        (n, 0) => Some(format!("{} on this machine instead", batches(n))),
+        (n, spare) => Some(format!("{} on this machine instead, {spare} on a spare", batches(n))),
+    }
+}
+
 /// Whether a device computed any.
 pub(super) fn is_any(stages: &[StageReport]) -> bool {
     stages.iter().any(|stage| stage.on_device.is_some())
@@ -98,6 +109,9 @@ impl OnDevice<'_> {
         if *sessions_stalled > 0 {
             text.push_str(&format!(", of which {sessions_stalled} stood still"));
         }
+        if let Some(replaced) = replaced(self.split.batches_here, self.split.batches_on_spares) {
+            text.push_str(&format!("; {replaced}"));
+        }
         text
     }
 }
@@ -131,7 +145,9 @@ pub(super) fn write(stages: &[StageReport], plan: &Plan, out: &mut dyn Write) ->
         }
     }
     writeln!(out)?;
-    times_table.write(out)?;
+    if all(stages, plan).any(|stage| stage.split.batches > 0) {
+        times_table.write(out)?;
+    }
     all(stages, plan).try_for_each(|stage| paragraph(out, &stage.traffic()))
 }
 
@@ -236,6 +252,8 @@ mod tests {
             received_bytes_per_record: 4000.0,
             sessions_lost: 2,
             sessions_stalled: 1,
+            batches_here: 12,
+            batches_on_spares: 5,
         };
         // Its only session was lost at once: this process has computed everything.
         let none = LatencySummary::default();
@@ -253,6 +271,8 @@ mod tests {
             received_bytes_per_record: 0.0,
             sessions_lost: 1,
             sessions_stalled: 0,
+            batches_here: 1,
+            batches_on_spares: 0,
         };
         let stage = |stage: &str, device: Option<&str>, on_device| StageReport {
             stage: stage.to_owned(),
@@ -302,8 +322,8 @@ detect: client               0.40 ms  0.80 ms  0.50 ms
 detect: network              21.3 ms  42.6 ms  26.6 ms
 detect: queue                1.50 ms  3.00 ms  1.88 ms
 detect: compute              12.0 ms  24.0 ms  15.0 ms
-detect on device:hub/gpu: 1.5 round trips a batch, 588 KiB there and 3.9 KiB back for each record, 2 sessions lost, of which 1 stood still
-embed on proxy: no batch, 1 session lost
+detect on device:hub/gpu: 1.5 round trips a batch, 588 KiB there and 3.9 KiB back for each record, 2 sessions lost, of which 1 stood still; 12 batches on this machine instead, 5 on a spare
+embed on proxy: no batch, 1 session lost; 1 batch on this machine instead
 ";
 
     const WITH_PREDICTIONS: &str = "
@@ -319,6 +339,17 @@ detect: compute              12.0 ms  24.0 ms  15.0 ms          11.5 ms
         assert_eq!(written(&stages(), &plan(None)), GOLDEN);
         assert_eq!(written(&stages()[3..], &plan(None)), "");
         assert!(is_any(&stages()) && !is_any(&stages()[3..]));
+    }
+
+    #[test]
+    fn a_stage_that_no_device_computed_has_no_times() {
+        let stages = stages();
+        assert_eq!(
+            written(&stages[2..], &plan(None)),
+            "\nembed on proxy: no batch, 1 session lost; 1 batch on this machine instead\n"
+        );
+        assert_eq!(replaced(0, 0), None);
+        assert_eq!(replaced(0, 2).as_deref(), Some("2 batches on a spare"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use tidemill_operators::api::{
 };
 use tidemill_operators::model::{ChosenBackend, ModelSpec};
 use tidemill_spec::manifest::Manifest;
+use tidemill_spec::plan::device_of;
 
 /// Sessions that one batch may lose, each time with a new one after it: more often, it may be the reason.
 const MOST_LOST: u64 = 2;
@@ -115,6 +116,15 @@ fn text(error: impl std::fmt::Display) -> OperatorError {
     OperatorError::new(error.to_string())
 }
 
+/// The error of a device that has no address: one of the plan has only a name then.
+fn without_address(device: &str, operator: &str, error: ReachError) -> OperatorError {
+    let Some(id) = device_of(device) else { return text(error) };
+    OperatorError::new(format!(
+        "the plan's device `{id}` has no `address`: write it in the infrastructure and plan again, give \
+         `--device {operator}=tcp://HOST:PORT`, or let `tidemill deploy` start it"
+    ))
+}
+
 impl Device {
     fn of(spec: &ExecutorSpec) -> Result<Self, OperatorError> {
         let model = spec.model.clone().ok_or_else(|| {
@@ -133,7 +143,11 @@ impl Device {
         let first = match &spec.address {
             Some(address) => at(address)?,
             None if OpenInference::serves(&spec.device) => at(&spec.device)?,
-            None => Target::Device(own_program::place(spec.device.parse().map_err(text)?, &model.backend)),
+            None => {
+                let place: Result<Place, ReachError> = spec.device.parse();
+                let place = place.map_err(|error| without_address(&spec.device, &model.operator, error))?;
+                Target::Device(own_program::place(place, &model.backend))
+            }
         };
         let spares = spec.spares.iter().map(at);
         Ok(Self {
@@ -145,6 +159,18 @@ impl Device {
             models: MlKind::default(),
             sends_rows: spec.sends_rows,
         })
+    }
+
+    /// Says why this process computes instead. `drained`: the address of the device whose session has just ended because it is drained:
+    /// advice to start it would be wrong.
+    fn instead(&self, error: &OperatorError, drained: Option<&str>) -> String {
+        match drained.filter(|_| error.lost) {
+            Some(address) => format!(
+                "{address}: the device is drained: this process computes instead, and looks for it every {} s",
+                AGAIN.as_secs()
+            ),
+            None => format!("{error}: this process computes instead until it answers"),
+        }
     }
 
     /// Opens a session and chooses the back end, or looks whether a server has the model.
@@ -240,10 +266,20 @@ impl Connected {
         }
     }
 
+    /// Whether the device ended the session: the next one belongs elsewhere.
+    fn is_dismissed(&self) -> bool {
+        matches!(&self.there, There::Device { session, .. } if session.is_dismissed())
+    }
+
+    /// Its address, if the whole device is drained, not only this session.
+    fn drained(&self) -> Option<String> {
+        let is_drained = self.is_dismissed() && self.lost().is_some_and(|reason| reason.contains("drained"));
+        is_drained.then(|| self.address())
+    }
+
     /// Where to look for the next session, as a position: here, unless this device takes no session any more.
     fn next(&self) -> usize {
-        let is_dismissed = matches!(&self.there, There::Device { session, .. } if session.is_dismissed());
-        self.at + usize::from(is_dismissed)
+        self.at + usize::from(self.is_dismissed())
     }
 
     /// A copy of the model, with times of its own: another copy may compute a batch meanwhile.
@@ -345,9 +381,9 @@ impl Elsewhere {
             Current::There(number, _) => (*number, false),
             Current::Unknown => (0, !self.again),
         };
-        let (from, at) = match &*place {
-            Current::There(_, connected) => (connected.next(), connected.at),
-            Current::Here(..) | Current::Unknown => (0, 0),
+        let (from, at, drained) = match &*place {
+            Current::There(_, connected) => (connected.next(), connected.at, connected.drained()),
+            Current::Here(..) | Current::Unknown => (0, 0, None),
         };
         let mut loading = self.loaded(from);
         for _ in 1..LOADS {
@@ -374,10 +410,8 @@ impl Elsewhere {
                 Err(error)
             }
             Err(error) => {
-                tracing::warn!(
-                    model = self.device.spec.variant,
-                    "{error}: this process computes instead until it answers"
-                );
+                let reason = self.device.instead(&error, drained.as_deref());
+                tracing::warn!(model = self.device.spec.variant, "{reason}");
                 *place = Current::Here(number, (self.now)());
                 drop(place);
                 Ok((number, Inner::Here(self.here()?)))
@@ -484,11 +518,15 @@ impl Remote {
     fn attempt(&mut self, parts: &[RecordBatch]) -> Result<Output, OperatorError> {
         let mut output = Output::default();
         let result = self.model().infer_parts(parts, &mut output);
-        if let Inner::There(connected, _, times) = &self.inner {
-            if let Some(reason) = connected.lost() {
-                return Err(OperatorError::lost(format!("{}: {reason}", self.shared.device.name)));
+        match &self.inner {
+            Inner::There(connected, _, times) => {
+                if let Some(reason) = connected.lost() {
+                    return Err(OperatorError::lost(format!("{}: {reason}", self.shared.device.name)));
+                }
+                let on_spare = u64::from(connected.at > 0);
+                output.device = Some(DeviceTimes { on_spare, ..take(times) });
             }
-            output.device = Some(take(times));
+            Inner::Here(_) => output.device.get_or_insert_default().here = 1,
         }
         result.map(|()| output)
     }

@@ -312,8 +312,15 @@ fn a_process_that_is_killed_ends_its_session_alone() {
 }
 
 fn stop(process: u32) {
-    let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    let id = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+    // A thread that runs on another processor stops a moment later.
+    let stands = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+        stat.contains(") T ")
+    };
+    let threads = || std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    until("its threads", || threads().all(stands).then_some(()));
 }
 
 /// The call that waits ends without the end of the process; then the daemon ends that, too.

@@ -50,13 +50,13 @@ pub struct Device {
     /// Whether it runs models of stages on other machines. Default: true.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub remotable: bool,
-    /// Where `tidemill device serve` of the machine listens: `HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` with TLS, or
+    /// Where `tidemill device serve` of the machine listens: `HOST:PORT` or `tcp://HOST:PORT`, `tls://HOST:PORT` with TLS, or
     /// `unix:///PATH`; or a server of the Open Inference Protocol: `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`. Without it
-    /// `tidemill deploy` starts the device, and another run does not reach it.
+    /// `tidemill deploy` starts the device, and other runs do not reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Located<String>>,
-    /// Addresses of other devices that can compute the same. The first one that answers is used when the device is lost or drained,
-    /// before the stage computes on its own machine. They cost nothing in plans.
+    /// Addresses of other devices that can compute the same, in the forms of `address`, which they need. They are tried in this order
+    /// when the device is lost or drained, before stages compute on their own machines. They cost nothing in plans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<Located<String>>,
 }

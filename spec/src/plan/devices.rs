@@ -49,12 +49,13 @@ pub struct PlanDevice {
     pub kind: String,
     /// Name of the machine that has it, which may have no stage.
     pub worker: String,
-    /// Where its proxy listens: `HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` with TLS, or `unix:///PATH`; or a server of the
-    /// Open Inference Protocol: `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`; none: `tidemill deploy` starts it, and another
-    /// run does not reach it.
+    /// Where `tidemill device serve` listens: `HOST:PORT` or `tcp://HOST:PORT`, `tls://HOST:PORT` with TLS, or `unix:///PATH`; or a
+    /// server of the Open Inference Protocol: `oip:http://HOST:PORT` or `oip:grpc://HOST:PORT`. Without it `tidemill deploy` starts
+    /// the device, and other runs do not reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Addresses that are tried in this order when it is lost or drained.
+    /// Other addresses, in the same forms, which are tried in this order when it is lost or drained, before stages compute on their
+    /// own machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<String>,
     /// Its memory; none: not limited.
@@ -90,9 +91,10 @@ impl Sends {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteRun {
-    /// Bytes of a record to the device: its input tensors, or its columns that the model reads.
+    /// Bytes of a record to the device: its input tensors; with `sends: rows` the record before the operator.
     pub sent: Bytes,
-    /// Bytes of a record back: its output tensors, or the columns of the results.
+    /// Bytes of a record back: its output tensors; with `sends: rows` the record after the operator, or only what the operator adds
+    /// to it.
     pub received: Bytes,
     /// Delay of the network there and back.
     pub round_trip: TimeSpan,
@@ -100,7 +102,7 @@ pub struct RemoteRun {
     pub transfer: TimeSpan,
     /// Longest wait for the device, at the percentile of the latency level; 0 without a level.
     pub queue: TimeSpan,
-    /// Computation of a batch.
+    /// Time that the device takes for a batch: the model; with `sends: rows` also preparing the inputs and finishing the results.
     pub compute: TimeSpan,
     /// Part of the device's time that the stage takes.
     pub share: Percent,

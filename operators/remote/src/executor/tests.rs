@@ -1,11 +1,17 @@
 //! How a device is named, and how it is found again.
 use super::*;
+use arrow_array::{
+    ArrayRef, FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Int8Array, Int64Array, UInt32Array,
+    UInt64Array,
+};
+use arrow_schema::{DataType, Field};
 use std::path::Path;
 use tidemill_device::carrier::Carrier;
-use tidemill_device::proxy::{Everybody, serve};
+use tidemill_device::proxy::{Ending, Everybody, serve_until};
 use tidemill_device::store::Store;
 use tidemill_link::remote::{Address, Greeting, Listener, Purpose, Security, Serving};
 use tidemill_operators::bind::{Choice, bind_workflow};
+use tidemill_operators::record::{record_schema, source_id};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::workflow::Workflow;
 
@@ -45,6 +51,9 @@ fn the_address_of_a_device_decides_how_it_is_reached() {
     assert!(matches!(target("proxy:rten", None), Ok(Target::Device(Place::Own { .. }))));
     let wrong = target("oip:hub:8000", None).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(wrong.contains("names no server of the Open Inference Protocol"), "{wrong}");
+    let missing = target("device:hub/card", None).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(missing.starts_with("the plan's device `hub/card` has no `address`"), "{missing}");
+    assert!(missing.contains("`--device find=tcp://HOST:PORT`"), "{missing}");
 }
 
 const WORKFLOW: &str = r#"
@@ -75,24 +84,25 @@ fn spec(folder: &Path) -> ExecutorSpec {
     }
 }
 
-/// Serves sessions at the socket.
-fn device(folder: &Path) -> Serving {
+/// Serves sessions at the socket, until `ending` ends the last one.
+fn device(folder: &Path, ending: &Ending) -> Serving {
     let greeting = || Greeting {
         run: 0,
         plan_version: 0,
         purpose: Purpose::Device { client: "device".to_owned(), tenant: None },
     };
-    let folder = folder.to_owned();
+    let (folder, ending) = (folder.to_owned(), ending.clone());
     let address = Address::unix(folder.join("device.sock").display().to_string());
     let listener = Listener::bind(&address, &Security::none()).unwrap();
     let serving = listener.serve(move |incoming| {
         let carrier = Carrier::of_stream(incoming.accept(&greeting()).unwrap().into_bytes());
-        let folder = folder.clone();
+        let (folder, ending) = (folder.clone(), ending.clone());
         std::thread::spawn(move || {
             let backends = crate::backends::Backends::open(&["rten".to_owned()], Path::new(".")).unwrap();
             let mut store = Store::open(&folder.join("models"), 1 << 30).unwrap();
+            let session = folder.join("session");
             // It ends with its client.
-            let _ = serve(carrier, &backends, &mut Everybody::default(), &mut store, &folder.join("session"));
+            let _ = serve_until(carrier, &backends, &mut Everybody::default(), &mut store, &session, &ending);
         });
     });
     serving.unwrap()
@@ -108,7 +118,7 @@ fn a_device_that_is_away_is_looked_for_beside_the_batches() {
     Arc::get_mut(&mut elsewhere).unwrap().now = Box::new(move || begun + *clock.lock().unwrap());
     let copy = elsewhere.copy().unwrap();
     assert!(matches!(copy.inner, Inner::Here(_)), "the run has begun");
-    let _serving = device(folder.path());
+    let _serving = device(folder.path(), &Ending::default());
     // It is there again, and it is not time to look.
     *passed.lock().unwrap() = AGAIN - Duration::from_millis(1);
     elsewhere.look_again();
@@ -130,11 +140,83 @@ fn a_run_that_begins_needs_its_device() {
     let refused = Elsewhere::of(&spec, false).unwrap().copy().err().unwrap();
     assert!(refused.lost && refused.message.contains("nothing answers"), "{refused}");
     // Once it was there, it may go.
-    let serving = device(folder.path());
+    let serving = device(folder.path(), &Ending::default());
     let elsewhere = Elsewhere::of(&spec, false).unwrap();
     let copy = elsewhere.copy().unwrap();
     assert!(matches!(copy.inner, Inner::There(..)));
     drop(serving);
     let (_, inner) = elsewhere.current(Some(copy.number)).unwrap();
     assert!(matches!(inner, Inner::Here(_)));
+}
+
+fn batch(spec: &ExecutorSpec) -> RecordBatch {
+    let values = Float32Array::from_iter_values([3.0, 0.0, 4.0, 0.0]);
+    let item = Arc::new(Field::new("item", DataType::Float32, false));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(FixedSizeBinaryArray::new(16, source_id(0, 0).to_vec().into(), None)),
+        Arc::new(UInt32Array::from(vec![0])),
+        Arc::new(UInt64Array::from(vec![0])),
+        Arc::new(Int64Array::from(vec![0])),
+        Arc::new(Int64Array::from(vec![0])),
+        Arc::new(UInt32Array::from(vec![0])),
+        Arc::new(Int8Array::from(vec![1])),
+        Arc::new(FixedSizeListArray::new(item, 4, Arc::new(values), None)),
+    ];
+    RecordBatch::try_new(record_schema(&spec.model.as_ref().unwrap().input), columns).unwrap()
+}
+
+/// Drains the device of a copy, and waits until the copy knows it.
+fn drain(copy: &Remote, serving: Serving, ending: &Ending) {
+    drop(serving);
+    ending.end("the device is drained: it serves nobody any more");
+    let Inner::There(connected, ..) = &copy.inner else { panic!("this process computes") };
+    while connected.lost().is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(connected.drained(), Some(connected.address()));
+}
+
+#[test]
+fn batches_that_the_device_of_the_plan_does_not_compute_are_counted() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut spec = spec(folder.path());
+    spec.spares = vec![format!("unix://{}", other.path().join("device.sock").display())];
+    let endings = [Ending::default(), Ending::default()];
+    let first = device(folder.path(), &endings[0]);
+    let spare = device(other.path(), &endings[1]);
+    let elsewhere = Elsewhere::of(&spec, false).unwrap();
+    let mut copy = elsewhere.copy().unwrap();
+    let batch = batch(&spec);
+    let mut rows = Vec::new();
+    let mut compute = |copy: &mut Remote| {
+        let mut output = Output::default();
+        copy.infer(&batch, &mut output).unwrap();
+        rows.push(output.batches);
+        let times = output.device.unwrap();
+        (times.round_trips, times.lost, times.on_spare, times.here)
+    };
+    assert_eq!(compute(&mut copy), (1, 0, 0, 0));
+    drain(&copy, first, &endings[0]);
+    assert_eq!(compute(&mut copy), (1, 1, 1, 0), "the spare computes");
+    assert_eq!(compute(&mut copy), (1, 0, 1, 0));
+    drain(&copy, spare, &endings[1]);
+    assert_eq!(compute(&mut copy), (0, 1, 0, 1), "this process computes");
+    assert_eq!(compute(&mut copy), (0, 0, 0, 1));
+    assert!(rows.iter().all(|found| *found == rows[0]), "the rows differ");
+}
+
+#[test]
+fn a_drained_device_is_not_to_be_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Device::of(&spec(folder.path())).unwrap();
+    let gone = OperatorError::lost("nothing answers at hub:7440; start `tidemill device serve` there");
+    let told = device.instead(&gone, Some("tcp://hub:7440"));
+    assert_eq!(
+        told,
+        "tcp://hub:7440: the device is drained: this process computes instead, and looks for it every 10 s"
+    );
+    assert!(device.instead(&gone, None).contains("start `tidemill device serve`"));
+    // The spare is there, and cannot load the model.
+    let told = device.instead(&OperatorError::new("no memory"), Some("tcp://hub:7440"));
+    assert_eq!(told, "no memory: this process computes instead until it answers");
 }

@@ -118,7 +118,10 @@ impl Turns {
             self.share(tenant, 1.0);
         }
         let state = State::Idle { ran: None };
-        self.sessions.insert(session, Session { tenant: tenant.to_owned(), state, is_prompt: false, patience: EXPECTED });
+        self.sessions.insert(
+            session,
+            Session { tenant: tenant.to_owned(), state, is_prompt: false, patience: EXPECTED },
+        );
     }
 
     /// A session wants to run.

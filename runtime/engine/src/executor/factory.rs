@@ -11,7 +11,7 @@ use tidemill_spec::plan::{PlanDevice, Sends, Stage, device_of};
 /// A stage with a model as plain data: another process can load the model from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorSpec {
-    /// The device as the plan names it: a scheme, and for some schemes `:` and an address (`cpu`, `remote:host/0`).
+    /// The device as the plan names it: a scheme, and for some schemes `:` and an address (`cpu`, `device:tcp://hub:7440`).
     pub device: String,
     /// Id of the stage.
     pub stage: String,

@@ -102,6 +102,12 @@ counted! {
         /// Of them, those whose device gave no sign of life or computed for too long.
         device_stalled: AtomicU64, sum, COUNT "tidemill_device_sessions_stalled" () Devices
             "Of the sessions that were lost, those whose device gave no sign of life or computed for too long";
+        /// Batches that the process of the stage computed instead of the device.
+        device_here: AtomicU64, sum, COUNT "tidemill_device_replaced_batches" ("computed_by" = "stage") Devices
+            "Batches that the process of a stage or a spare computed instead of the device";
+        /// Batches that a spare computed instead of the device.
+        device_on_spare: AtomicU64, sum, COUNT "tidemill_device_replaced_batches" ("computed_by" = "spare") Devices
+            "Batches that the process of a stage or a spare computed instead of the device";
     }
     here {
         /// Newest event time of a source's records in microseconds, plus 1; 0: none is known in this process.
@@ -131,6 +137,7 @@ impl StageMetrics {
     ) {
         count(&self.device_lost, times.lost);
         count(&self.device_stalled, times.stalled);
+        count(&self.device_here, times.here);
         // Without a round trip this process has computed it.
         if times.round_trips == 0 {
             return;
@@ -145,6 +152,7 @@ impl StageMetrics {
             self.device_compute.record(nanoseconds(times.compute), rows);
         }
         count(&self.device_batches, 1);
+        count(&self.device_on_spare, times.on_spare);
         count(&self.device_round_trips, times.round_trips);
         count(&self.device_sent, times.sent);
         count(&self.device_received, times.received);

@@ -33,14 +33,19 @@ pub struct DeviceReport {
     pub sessions_lost: u64,
     /// Of them, those whose device gave no sign of life or computed for too long.
     pub sessions_stalled: u64,
+    /// Batches that the process of the stage computed instead of the device; [`Self::batches`] is without them.
+    pub batches_here: u64,
+    /// Of [`Self::batches`], those that a spare computed.
+    pub batches_on_spares: u64,
 }
 
 impl DeviceReport {
-    /// Returns the figures of a stage; none: no device computes it.
+    /// Returns the figures of a stage; none: it has no device, or no batch yet.
     pub(super) fn of(metrics: &StageMetrics) -> Option<Self> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (batches, sessions_lost) = (get(&metrics.device_batches), get(&metrics.device_lost));
-        if batches == 0 && sessions_lost == 0 {
+        let batches_here = get(&metrics.device_here);
+        if batches == 0 && sessions_lost == 0 && batches_here == 0 {
             return None;
         }
         let network = metrics.device_network.summary();
@@ -61,6 +66,8 @@ impl DeviceReport {
             received_bytes_per_record: per(received_bytes, network.count),
             sessions_lost,
             sessions_stalled: get(&metrics.device_stalled),
+            batches_here,
+            batches_on_spares: get(&metrics.device_on_spare),
         })
     }
 }
@@ -119,6 +126,23 @@ mod tests {
         assert_eq!((report.batches, report.compute.count), (0, 0));
         assert_eq!((report.sessions_lost, report.sessions_stalled), (1, 1));
         assert_eq!((report.round_trips_per_batch, report.sent_bytes_per_record), (0.0, 0.0));
+    }
+
+    #[test]
+    fn batches_that_the_device_did_not_compute_are_counted_beside_its_figures() {
+        let metrics = StageMetrics::default();
+        // No session was lost: the device had no memory left.
+        let here = DeviceTimes { here: 1, ..DeviceTimes::default() };
+        metrics.computed_on_device(90 * MS, 4, &here, 1.0);
+        let report = DeviceReport::of(&metrics).unwrap();
+        assert_eq!((report.batches, report.batches_here, report.batches_on_spares), (0, 1, 0));
+        assert_eq!((report.sessions_lost, report.client.count, report.network.count), (0, 0, 0));
+        metrics.computed_on_device(20 * MS, 4, &DeviceTimes { on_spare: 1, ..times(3, 2, 10) }, 1.0);
+        metrics.computed_on_device(20 * MS, 4, &times(3, 2, 10), 1.0);
+        let report = DeviceReport::of(&metrics).unwrap();
+        assert_eq!((report.batches, report.batches_here, report.batches_on_spares), (2, 1, 1));
+        assert_eq!((report.round_trips_per_batch, report.sent_bytes_per_record), (1.0, 100.0));
+        assert_eq!((report.client.count, report.client.max_ms), (8, 5.0), "without the one of this process");
     }
 
     /// Parts of one batch that run side by side take longer together than the batch.
