@@ -41,7 +41,14 @@ impl FromStr for DeviceSetting {
             }
             // Without a scheme it would be a device of that name.
             _ if is_host_with_port(device) => {
-                return Err(format!("write the address with its scheme: `{operator}=tcp://{device}`"));
+                let place = match device.split_once(':') {
+                    Some((DEVICE_SCHEME, place)) if place.contains(':') => {
+                        format!("{DEVICE_SCHEME}:tcp://{place}")
+                    }
+                    Some(("oip", place)) if place.contains(':') => format!("oip:http://{place}"),
+                    _ => format!("tcp://{device}"),
+                };
+                return Err(format!("write the address with its scheme: `{operator}={place}`"));
             }
             CPU | "proxy" | DEVICE_SCHEME | "oip" => device.to_owned(),
             _ => return Err(format!("`{device}` is no device: write {FORMS}")),

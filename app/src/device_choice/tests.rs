@@ -57,6 +57,8 @@ fn every_form_of_a_device_can_be_written() {
         assert!(wrong(text).contains("`detect=tcp://hub:7440`"), "{text}");
     }
     assert_eq!(wrong("detect=hub:7440"), "write the address with its scheme: `detect=tcp://hub:7440`");
+    assert!(wrong("detect=device:hub:7440").ends_with("`detect=device:tcp://hub:7440`"));
+    assert!(wrong("detect=oip:hub:8000").ends_with("`detect=oip:http://hub:8000`"));
     for text in ["detect=http://hub:7440/x", "detect=gpu"] {
         let error = wrong(text);
         assert!(

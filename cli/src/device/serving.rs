@@ -28,6 +28,10 @@ type Membership = Option<()>;
 pub(super) fn serve(arguments: &ServeDeviceArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     #[cfg(feature = "cluster")]
     tidemill_session::install().map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
+    if arguments.batch.is_some() && arguments.batch_wait >= arguments.longest_run {
+        let message = "`--batch-wait` is not shorter than `--longest-run`: runs that wait would be ended; write a shorter one";
+        return Err(Failure::new(Kind::Usage, message.to_owned()).into());
+    }
     let interrupt = Interrupt::listen()?;
     // A wrong one is found here, with a better message than in the process.
     let profile = super::process::profile(arguments.process.profile.as_deref())?;

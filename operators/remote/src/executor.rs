@@ -385,15 +385,7 @@ impl Elsewhere {
             Current::There(_, connected) => (connected.next(), connected.at, connected.drained()),
             Current::Here(..) | Current::Unknown => (0, 0, None),
         };
-        let mut loading = self.loaded(from);
-        for _ in 1..LOADS {
-            // It ended while it loaded the model, which is no batch's fault.
-            match &loading {
-                Ok((_, Err(error))) if error.lost => loading = self.loaded(from),
-                _ => break,
-            }
-        }
-        match loading.and_then(|(connected, inner)| Ok((connected, inner?))) {
+        match self.loaded(from) {
             Ok((connected, inner)) => {
                 if at != connected.at {
                     let (address, model) = (connected.address(), &self.device.spec.variant);
@@ -419,18 +411,40 @@ impl Elsewhere {
         }
     }
 
-    /// Opens a session with the first target from this position on that answers, and loads the model there.
-    fn loaded(&self, from: usize) -> Result<(Arc<Connected>, Result<Inner, OperatorError>), OperatorError> {
+    /// Opens a session with the first target from this position on that answers and loads the model. The error has the reason of each.
+    fn loaded(&self, from: usize) -> Result<(Arc<Connected>, Inner), OperatorError> {
         let all = self.device.targets.len();
-        let mut at = from % all;
-        let mut connected = self.device.connected(at);
-        while matches!(&connected, Err(error) if error.lost) && (at + 1) % all != from % all {
-            at = (at + 1) % all;
-            connected = self.device.connected(at);
+        let mut errors: Vec<OperatorError> = Vec::new();
+        for at in (0..all).map(|step| (from + step) % all) {
+            match self.loaded_at(at) {
+                Ok(found) => return Ok(found),
+                Err(error) => errors.push(error),
+            }
         }
-        let connected = Arc::new(connected?);
-        let inner = Arc::clone(&connected).inner();
-        Ok((connected, inner))
+        if errors.len() == 1
+            && let Some(only) = errors.pop()
+        {
+            return Err(only);
+        }
+        let reasons: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+        let message = reasons.join("; a spare: ");
+        Err(match errors.iter().any(|error| error.lost) {
+            true => OperatorError::lost(message),
+            false => OperatorError::new(message),
+        })
+    }
+
+    fn loaded_at(&self, at: usize) -> Result<(Arc<Connected>, Inner), OperatorError> {
+        let mut tries = 1;
+        loop {
+            let connected = Arc::new(self.device.connected(at)?);
+            match Arc::clone(&connected).inner() {
+                Ok(inner) => return Ok((connected, inner)),
+                // It ended while it loaded the model, which is no batch's fault.
+                Err(error) if error.lost && tries < LOADS => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn here(&self) -> Result<Box<dyn Inference>, OperatorError> {
@@ -472,7 +486,7 @@ impl Elsewhere {
     }
 
     fn look(&self) {
-        let Ok((connected, Ok(inner))) = self.loaded(0) else { return };
+        let Ok((connected, inner)) = self.loaded(0) else { return };
         let mut place = self.place();
         if let Current::Here(number, _) = *place {
             let Device { name, spec, .. } = &*self.device;

@@ -29,11 +29,11 @@ pub use lines::{Lines, send};
 use crate::batching::Batching;
 use crate::call::Hello;
 use crate::carrier::Carrier;
+use crate::daemon::folders;
 use crate::device::{Device, DeviceError, Limits, Opener, Snapshot};
 use crate::proxy::{Admission, serve_until};
 use crate::store::Store;
 use admission::ByDaemon;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -195,7 +195,7 @@ impl Session {
         let client = lines.descriptor().ok_or_else(|| io::Error::other("the daemon passed no client"))?;
         let shared = Shared::of_session(control, client.try_clone()?, begin.folder.clone(), is_alone);
         let shared = Arc::new(shared);
-        let locked = begin.make_folder()?;
+        let locked = folders::locked(&begin.folder)?;
         turn_flag::follow(Arc::clone(&shared), lines)?;
         Ok(Self { begin, client, shared, locked })
     }
@@ -212,17 +212,6 @@ impl Session {
         let _ = std::fs::remove_dir_all(&begin.folder);
         shared.closed(served.as_ref().err().map(ToString::to_string));
         served
-    }
-}
-
-impl Begin {
-    /// Makes the folder, and locks it for the life of this process: a locked folder is no left-over.
-    fn make_folder(&self) -> io::Result<OwnedFd> {
-        std::fs::create_dir_all(&self.folder)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = open(&self.folder, flags, Mode::empty())?;
-        flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(folder)
     }
 }
 

@@ -12,7 +12,7 @@
 //! A process that is killed, with its client or without, takes its session with it and nothing else. One whose daemon is killed ends at
 //! once.
 pub mod control;
-mod folders;
+pub(crate) mod folders;
 mod ledger;
 mod processes;
 mod relay;

@@ -10,6 +10,7 @@
 //! ```
 use crate::carrier::Carrier;
 use crate::child;
+use crate::daemon::folders;
 use crate::device::Opener;
 use crate::proxy::{Everybody, serve};
 use crate::store::Store;
@@ -77,9 +78,14 @@ pub fn serve_standard_input(opener: &dyn Opener, cache: &Path) -> io::Result<()>
     // A file or a terminal is no client.
     socket.peer_addr()?;
     // A proxy that is started again finds the files of its models there.
-    let mut store = Store::open(cache, CACHE).map_err(io::Error::other)?;
-    let folder = tempfile::Builder::new().prefix("session-").tempdir_in(cache)?;
-    serve(Carrier::of_socket(socket)?, opener, &mut Everybody::default(), &mut store, folder.path())
+    folders::prepare(cache)?;
+    let mut store = Store::open(&folders::of_models(cache), CACHE).map_err(io::Error::other)?;
+    let folder = folders::of_session(cache, 0);
+    // A process that is killed leaves it to the next one.
+    let _locked = folders::locked(&folder)?;
+    let served = serve(Carrier::of_socket(socket)?, opener, &mut Everybody::default(), &mut store, &folder);
+    let _ = std::fs::remove_dir_all(&folder);
+    served
 }
 
 #[cfg(test)]

@@ -15,13 +15,16 @@ pub(super) struct Kind {
     inputs: Vec<(Element, Vec<usize>)>,
 }
 
+/// Rows of a run that is put together with others: with more, sums could overflow.
+const MOST_ROWS: usize = u32::MAX as usize;
+
 impl Kind {
     /// The kind of a run, and its rows. None: its inputs have no rows in common.
     pub(super) fn of(model: usize, outputs: &[u32], inputs: &[Value]) -> Option<(Self, usize)> {
         let rows = *inputs.first()?.shape().first()?;
         let inputs = inputs.iter().map(|input| {
             let (first, row) = input.shape().split_first()?;
-            (*first == rows && rows > 0).then(|| (input.element(), row.to_vec()))
+            (*first == rows && (1..=MOST_ROWS).contains(&rows)).then(|| (input.element(), row.to_vec()))
         });
         let inputs = inputs.collect::<Option<_>>()?;
         Some((Self { model, outputs: outputs.to_vec(), inputs }, rows))

@@ -1,7 +1,7 @@
 //! What the thread of the calls and the thread that listens to the daemon share.
 use super::lines::{Lines, send};
 use super::{ASKS, Figures, FromChild, ToChild};
-use crate::device::Limits;
+use crate::device::{LOADING, Limits};
 use crate::proxy::Ending;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) room: Option<(u64, u64)>,
     pub(super) figures: Figures,
     client_is_gone: bool,
+    /// Longest run of the session, as it was admitted.
+    longest_run: Duration,
     /// Messages of the daemon.
     heard: u64,
     /// Waits since the last of them.
@@ -158,15 +160,20 @@ impl Shared {
     /// session alone ends, after its run.
     pub(super) fn leave(&self) {
         if self.ends_process {
-            // What stays is removed by the next daemon of the folder.
-            let _ = self.folder.as_ref().map(std::fs::remove_dir_all);
-            let _ = kill_process(getpid(), Signal::KILL);
-            std::process::abort()
+            self.end_process();
         }
         self.is_over.store(true, Ordering::Release);
         // Its proxy ends where nothing comes any more. The client may have ended it already.
         let _ = self.client.as_ref().map(|client| shutdown(client, Shutdown::Both));
         self.changed.notify_all();
+    }
+
+    /// Ends the process with all of its sessions.
+    fn end_process(&self) -> ! {
+        // What stays is removed by the next daemon of the folder.
+        let _ = self.folder.as_ref().map(std::fs::remove_dir_all);
+        let _ = kill_process(getpid(), Signal::KILL);
+        std::process::abort()
     }
 
     pub(super) fn hear(&self, message: ToChild) {
@@ -175,7 +182,10 @@ impl Shared {
         match message {
             // The sessions have begun, or are begun elsewhere.
             ToChild::Begin(_) | ToChild::Share(_) | ToChild::Join => {}
-            ToChild::Admitted(admitted) => state.admitted = Some(admitted),
+            ToChild::Admitted(admitted) => {
+                state.longest_run = admitted.as_ref().map_or(Duration::ZERO, |limits| limits.longest_run);
+                state.admitted = Some(admitted);
+            }
             ToChild::Turn => state.turn = true,
             ToChild::Standing => state.turns = Turns::Standing,
             ToChild::Recall if state.turns != Turns::Standing => {}
@@ -244,6 +254,12 @@ fn listen(shared: &Shared, lines: &mut Lines) -> io::Result<()> {
         }
         let left = leaves_at.map(|at| at.saturating_duration_since(now()));
         if left.is_some_and(|left| left.is_zero()) {
+            if !shared.ends_process {
+                tracing::error!(
+                    "a run does not end, and its client is gone: the process of all its sessions ends"
+                );
+                shared.end_process();
+            }
             return Ok(());
         }
         let left = left.and_then(|left| Timespec::try_from(left).ok());
@@ -258,12 +274,17 @@ fn listen(shared: &Shared, lines: &mut Lines) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
         if leaves_at.is_none() && descriptors[1].revents().intersects(gone) {
-            if !shared.ends_process {
-                return Ok(());
+            let mut state = shared.state();
+            if shared.ends_process {
+                leaves_at = Some(now() + GRACE);
+                state.client_is_gone = true;
+                shared.changed.notify_all();
+            } else {
+                // Its proxy ends after the run, and this thread after it: until then the daemon hears that the process lives. A run that
+                // does not end would keep all sessions waiting.
+                leaves_at = Some(now() + state.longest_run.saturating_mul(LOADING).max(GRACE));
+                shared.leave();
             }
-            leaves_at = Some(now() + GRACE);
-            shared.state().client_is_gone = true;
-            shared.changed.notify_all();
         }
         if !descriptors[0].revents().is_empty() && !lines.fill()? {
             return Ok(());

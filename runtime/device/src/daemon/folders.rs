@@ -2,10 +2,15 @@
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a folder is made again that another process takes for one that was left.
+const TRIES: u32 = 100;
 
 /// Files of models.
-pub(super) fn of_models(cache: &Path) -> PathBuf {
+pub(crate) fn of_models(cache: &Path) -> PathBuf {
     cache.join("models")
 }
 
@@ -14,12 +19,12 @@ fn of_sessions(cache: &Path) -> PathBuf {
 }
 
 /// Files of the models of a session. Daemons may share a cache.
-pub(super) fn of_session(cache: &Path, session: u64) -> PathBuf {
+pub(crate) fn of_session(cache: &Path, session: u64) -> PathBuf {
     of_sessions(cache).join(format!("{}-{session}", std::process::id()))
 }
 
 /// Makes the folders, and removes those of sessions whose processes were killed together with their daemon.
-pub(super) fn prepare(cache: &Path) -> io::Result<()> {
+pub(crate) fn prepare(cache: &Path) -> io::Result<()> {
     fs::create_dir_all(of_models(cache))?;
     fs::create_dir_all(of_sessions(cache))?;
     for entry in fs::read_dir(of_sessions(cache))?.flatten() {
@@ -39,6 +44,27 @@ pub(super) fn prepare(cache: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a folder, and locks it for the life of this process: a locked folder is no left-over.
+pub(crate) fn locked(folder: &Path) -> io::Result<OwnedFd> {
+    let mut tries = 0;
+    loop {
+        fs::create_dir_all(folder)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let locked = open(folder, flags, Mode::empty()).and_then(|opened| {
+            flock(&opened, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(opened)
+        });
+        match locked {
+            // [`prepare`] of another process may have removed it before the lock.
+            Ok(opened) if folder.exists() => return Ok(opened),
+            Err(error) if tries == TRIES => return Err(error.into()),
+            Ok(_) | Err(_) => {}
+        }
+        tries += 1;
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Removes what a session and a process that have ended left behind.

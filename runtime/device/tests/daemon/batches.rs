@@ -151,6 +151,27 @@ fn a_client_that_is_killed_gives_its_tensors_back_and_the_process_stays() {
 }
 
 #[test]
+fn a_client_that_is_gone_during_a_long_run_takes_no_other_with_it() {
+    // Longer than a process may leave questions of the daemon without an answer.
+    let served = start("gone-member", 9_000.0);
+    let (gone, other) = (served.open("a").unwrap(), served.open("a").unwrap());
+    let (of_gone, _) = (load(&gone, "m"), load(&other, "m"));
+    let process = processes(&served.daemon().listing())[0];
+    let mut lane = gone.lane();
+    let input = lane.upload(Element::Uint8, &[1, 2], &[7; 2]).unwrap();
+    let outputs = lane.run(of_gone, &[input], &[0]).unwrap();
+    let pending = lane.read(outputs[0]).unwrap();
+    drop(lane);
+    served.until("the run", |listing| listing.sessions[0].state == SessionState::Running);
+    drop((pending, gone));
+    served.until("its end", |listing| listing.sessions.len() == 1);
+    other.flush().unwrap();
+    assert_eq!(processes(&served.daemon().listing()), [process]);
+    drop(other);
+    served.end();
+}
+
+#[test]
 fn a_batch_that_does_not_end_loses_its_sessions_once_others_wait() {
     let served = start_with("hangs", 3_600_000.0, Duration::from_millis(200));
     let (first, second, other) =
