@@ -87,6 +87,9 @@ pub(super) fn of(
     Ok(ways)
 }
 
+/// Positions of the wires to a device and back.
+type Both = (Option<usize>, Option<usize>);
+
 /// Adds the paths of models on devices to the links, their part in the speeds, and returns the positions to the device and back by
 /// stage: none where both are at one place.
 pub(super) fn add_tensors(
@@ -94,7 +97,7 @@ pub(super) fn add_tensors(
     program: &Program,
     infrastructure: Option<&Infrastructure>,
     speeds: &mut [StageSpeed],
-) -> Result<BTreeMap<String, (Option<usize>, Option<usize>)>, Failure> {
+) -> Result<BTreeMap<String, Both>, Failure> {
     let plan = &program.plan;
     let mut positions = BTreeMap::new();
     for speed in speeds {

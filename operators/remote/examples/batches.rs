@@ -111,7 +111,8 @@ impl Model {
         tensors.extend(results);
         lane.free(&tensors)?;
         drop(lane);
-        pending.into_iter().try_for_each(|pending| Ok(drop(pending.wait()?)))
+        pending.into_iter().try_for_each(|pending| pending.wait().map(drop))?;
+        Ok(())
     }
 }
 

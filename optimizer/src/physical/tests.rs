@@ -37,7 +37,7 @@ fn plan() -> (Case, Plan) {
 #[test]
 fn a_back_end_with_a_program_of_its_own_computes_in_a_proxy() {
     let case = Case::new(WORKFLOW, INFRASTRUCTURE, &PROFILE.replace("backend: rten", "backend: torch"));
-    let plan = physical(&case.inputs(), &case.assembled(), &solution(), Vec::new()).unwrap();
+    let plan = physical(&case.inputs(), &case.assembled(), &solution(), Vec::new()).expect("it has a plan");
     let stages = plan.stages.iter().map(|stage| (stage.backend.as_deref(), stage.device.as_deref()));
     let torch: Vec<_> = stages.filter(|(backend, _)| backend.is_some()).collect();
     assert!(

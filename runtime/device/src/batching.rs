@@ -140,6 +140,7 @@ impl Drop for Model {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are as many as models are loaded")]
 enum Request {
     Load { loadable: Loadable, freed: Sender<Request>, answer: SyncSender<Result<Arc<Model>, DeviceError>> },
     Freed { bytes: u64 },

@@ -390,8 +390,8 @@ mod tests {
         let (present, comes) = (hash_of(b"present"), hash_of(b"comes"));
         store.write(&present, 0, b"present", true).expect("it fits");
         let offered = [present.clone(), comes.clone()];
-        assert_eq!(store.offer(&offered), [comes.clone()]);
-        assert_eq!(store.offer(&offered), [comes.clone()], "two models have it");
+        assert_eq!(store.offer(&offered), std::slice::from_ref(&comes));
+        assert_eq!(store.offer(&offered), std::slice::from_ref(&comes), "two models have it");
         store.write(&comes, 0, b"comes", true).expect("it fits");
         other.write(&hash_of(b"0123456789"), 0, b"0123456789", true).expect("it fits");
         assert_eq!(other.missing(&offered), offered, "both made room");

@@ -76,7 +76,7 @@ tiers:
       - {type: big, count: 2, price: 0.1 $/h, locations: [south]}
   - {id: hub, workers: [{type: large, price: 0.1 $/h}]}
 ";
-        let infrastructure = Infrastructure::parse(text, "infrastructure.yaml").unwrap();
+        let infrastructure = Infrastructure::parse(text, "infrastructure.yaml").expect("it is valid");
         let found = |name: &str| {
             let machine = infrastructure.machine(name)?;
             Some((machine.tier.id.as_str(), machine.location, machine.of.worker_type.as_str()))

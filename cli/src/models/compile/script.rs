@@ -76,7 +76,7 @@ pub(super) fn run(
     });
     // A script that does not read it has ended, which is reported below.
     let _ = life_line.as_mut().map(|stdin| writeln!(stdin, "{job}"));
-    let mut line = StatusLine::new(terminal.clone());
+    let mut line = StatusLine::new(*terminal);
     let mut result = None;
     for said in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
         let said =

@@ -88,7 +88,7 @@ fn a_stage_that_sends_rows_writes_and_reads_a_frame() {
 
 #[test]
 fn where_rows_cannot_go_tensors_do() {
-    let server = DEVICE.replace("cloud.example:7400", "oip:http://cloud.example:8000");
+    let server = DEVICE.replace("cloud.example:7440", "oip:http://cloud.example:8000");
     let assembly = with_rows(&server, false).assembled();
     assert!(modes(&assembly, 1, Sends::Rows).is_empty() && !modes(&assembly, 1, Sends::Tensors).is_empty());
     let mut unknown = with_rows(DEVICE, false);

@@ -46,6 +46,7 @@ impl HostEmulation {
 }
 
 /// The emulation of a run.
+#[expect(clippy::large_enum_variant, reason = "a run has one")]
 pub(crate) enum Emulated {
     /// In this process.
     Here(Arc<Emulator>),
