@@ -57,7 +57,7 @@ fn names() -> Result<Vec<String>, Failure> {
 fn look(choice: &DeviceChoice) -> Result<Vec<Listing>, Failure> {
     match &choice.device {
         Some(device) => Ok(vec![answer(device, &Question::List)?]),
-        // Those of other users, and those that end meanwhile, do not answer.
+        // Devices of other users, and devices that end meanwhile, do not answer.
         None => Ok(names()?.iter().filter_map(|device| answer(device, &Question::List).ok()).collect()),
     }
 }

@@ -215,7 +215,7 @@ pub(super) fn of(
             .map(|device| on_devices::speed(program, (stage, &name), variant, profile, device))
             .transpose()?;
         let mut is_assumed = false;
-        // What the worker computes of a call.
+        // The part of a call that the worker computes.
         let mut on_type = |worker_type: &str| match on {
             None => timed(worker_type),
             Some(_) => on_devices::on_worker(profile, stage, variant, worker_type).map(|(known, assumed)| {

@@ -1,4 +1,4 @@
-//! What one call costs: in this process, over a Unix socket, over TCP; with a wait for its answer, and posted.
+//! Cost of one call: in this process, over a Unix socket, over TCP; with a wait for its answer, and posted.
 use super::far_end::{Connected, Host, Way};
 use super::now;
 use super::page::{Found, Table, median, percent, time};

@@ -34,7 +34,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Those between processes of one host, with their names.
+    /// Connections between processes of one host, with their names.
     pub(super) const ON_HOST: [(Self, &'static str); 3] =
         [(Self::Memory, "shared memory"), (Self::Socket, "Unix socket"), (Self::Tcp, "TCP")];
 }

@@ -1,4 +1,4 @@
-//! What a part has found, and the page of all parts.
+//! Findings of a part, and the page of all parts.
 use crate::result::Measurement;
 use anyhow::Context;
 use std::fmt::Display;

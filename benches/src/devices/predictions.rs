@@ -65,7 +65,7 @@ pub(super) fn run(rounds: usize) -> anyhow::Result<Found> {
     for (name, steps) in traces.iter().chain([&inferences]) {
         let host = Host::new(steps.run_ms)?;
         let to = host.connect(Way::Tcp)?;
-        // What is not the link's is known from the same calls without one.
+        // The time beside the link is known from the same calls without one.
         let near = Link { round_trip: round_trip(&to, 200)?, ..Link::NONE };
         let (mut seconds, mut posting) = (Vec::new(), Vec::new());
         for _ in 0..3 * rounds {

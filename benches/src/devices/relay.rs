@@ -61,7 +61,7 @@ impl Drop for Relay {
             ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
         }
         if let Some(thread) = self.thread.take() {
-            // What was on its way when it was cut has no reader.
+            // Bytes on the path when it was cut have no reader.
             let _ = thread.join();
         }
     }

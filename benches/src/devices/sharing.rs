@@ -133,7 +133,7 @@ fn work(
             seconds.push(begin.elapsed().as_secs_f64());
         }
     }
-    // What is outstanding ends with the session.
+    // Outstanding runs end with the session.
     Ok(seconds)
 }
 

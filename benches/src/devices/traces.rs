@@ -13,7 +13,7 @@ use tidemill_replay::{replay, serial};
 
 /// Milliseconds of a round trip.
 const ROUND_TRIPS: [f64; 3] = [1.0, 5.0, 20.0];
-/// Those that are played over links: the others have too many waits.
+/// Applications that are played over links: the others have too many waits.
 const PLAYED: [Application; 2] = [Application::RESNET, Application::BERT];
 /// Published goal of the gain at 20 ms.
 const GAIN: f64 = 100.0;

@@ -20,7 +20,7 @@ pub(super) struct Compiled {
     pub(super) batch: Option<u64>,
     /// Functions that have a schedule.
     pub(super) functions: u64,
-    /// Those of them whose schedule a search found.
+    /// Functions of them whose schedule a search found.
     pub(super) searched: u64,
     /// Candidates that the search measured.
     pub(super) trials: u64,
@@ -57,7 +57,7 @@ pub(super) fn run(
         Failure::new(Kind::Unavailable, format!("cannot start {}: {error}", python.display()))
             .with_help(environment::again(python))
     };
-    // What libraries print is shown only if they fail.
+    // Output of libraries is shown only if they fail.
     let mut printed = tempfile::tempfile().map_err(start)?;
     let mut child = Command::new(python)
         .args(["-I", "-c", SCRIPT])
