@@ -19,7 +19,7 @@ use tidemill_spec::units::Rate;
 use tidemill_spec::workflow::Workflow;
 
 /// Name of the profile beside a workflow.
-const PROFILE: &str = "profile.yaml";
+pub(crate) const PROFILE: &str = "profile.yaml";
 /// Seconds that the search may take; a workflow with a few models needs hundredths.
 const SEARCH_SECONDS: f64 = 5.0;
 

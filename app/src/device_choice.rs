@@ -6,16 +6,27 @@
 //! assert_eq!((setting.operator.as_str(), setting.device.as_str()), ("detect", "device:tcp://hub:7440"));
 //! # Ok::<(), String>(())
 //! ```
+mod form;
+
+use crate::choice::Candidates;
 use crate::failure::{Failure, Kind};
+use crate::figures::bytes;
+use form::Known;
 use std::str::FromStr;
 use tidemill_engine::{CPU, EMULATED};
 use tidemill_spec::diagnostic::suggestion;
-use tidemill_spec::plan::{DEVICE_SCHEME, Plan, Stage, device_of};
+use tidemill_spec::plan::{DEVICE_SCHEME, Plan, Sends, Stage, device_of};
 use tidemill_spec::workflow::{DeviceChoice, Workflow};
+
+pub use form::Why;
+pub(crate) use form::unprepared;
 
 /// All forms of a device, for errors.
 const FORMS: &str = "`tcp://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH` or `session://PLACES` where `tidemill device serve` listens, \
                      `oip:http://HOST:PORT`, `oip:grpc://HOST:PORT`, `proxy`, `proxy:BACKEND`, `cpu`, or `device:ID` of the plan";
+
+/// Begin of the part of a setting that has the form.
+const SENDS: &str = ",sends=";
 
 /// The device that is to compute the models of an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +35,23 @@ pub struct DeviceSetting {
     pub operator: String,
     /// The device as stages of plans name it.
     pub device: String,
+    /// The form of its records; none: by what is known of their bytes.
+    pub sends: Option<Sends>,
 }
 
 impl FromStr for DeviceSetting {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let (text, sends) = match text.rsplit_once(SENDS) {
+            None => (text, None),
+            Some((text, "rows")) => (text, Some(Sends::Rows)),
+            Some((text, "tensors")) => (text, Some(Sends::Tensors)),
+            Some((text, other)) => {
+                let at = format!("`{text},sends=rows` or `{text},sends=tensors`");
+                return Err(format!("a stage sends rows or tensors, not `{other}`: write {at}"));
+            }
+        };
         let (operator, device) = text
             .split_once('=')
             .filter(|(operator, device)| !operator.is_empty() && !device.is_empty())
@@ -53,7 +75,7 @@ impl FromStr for DeviceSetting {
             CPU | "proxy" | DEVICE_SCHEME | "oip" => device.to_owned(),
             _ => return Err(format!("`{device}` is no device: write {FORMS}")),
         };
-        Ok(Self { operator: operator.to_owned(), device })
+        Ok(Self { operator: operator.to_owned(), device, sends })
     }
 }
 
@@ -82,15 +104,38 @@ pub struct ChosenDevice {
     pub device: String,
     /// Other devices that the plan has for it.
     pub instead_of: Vec<String>,
+    /// What goes there for a record, and why.
+    pub sends: (Sends, Why),
 }
 
 impl std::fmt::Display for ChosenDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { operator, device, instead_of } = self;
+        let Self { operator, device, instead_of, sends: (sends, why) } = self;
         write!(f, "{operator} computes on {device}, by `--device`")?;
         match instead_of.as_slice() {
-            [] => Ok(()),
-            of => write!(f, ", not on {} as in the plan", of.join(" and ")),
+            [] => {}
+            of => write!(f, ", not on {} as in the plan", of.join(" and "))?,
+        }
+        match (sends, why) {
+            (Sends::Tensors, Why::Named | Why::Planned | Why::Default) => Ok(()),
+            (Sends::Rows, Why::Planned) => write!(f, "; it gets rows, as in the plan"),
+            (Sends::Rows, Why::Named | Why::Default) => write!(f, "; it gets rows"),
+            (Sends::Rows, Why::Bytes(own, other)) => {
+                write!(
+                    f,
+                    "; it gets rows: {} a record there and back, {} as tensors",
+                    bytes(*own),
+                    bytes(*other)
+                )
+            }
+            (Sends::Tensors, Why::Bytes(own, other)) => {
+                write!(
+                    f,
+                    "; it gets tensors: {} a record there and back, {} as rows",
+                    bytes(*own),
+                    bytes(*other)
+                )
+            }
         }
     }
 }
@@ -136,28 +181,40 @@ impl Devices<'_> {
     pub(crate) fn place(
         &self,
         plan: &mut Plan,
-        workflow: &Workflow,
+        (workflow, candidates): (&Workflow, &Candidates),
         is_planned: bool,
     ) -> Result<Vec<ChosenDevice>, Failure> {
         let mut chosen: Vec<ChosenDevice> = Vec::new();
+        let is_open = self.settings.iter().any(|setting| setting.sends.is_none());
+        let profile = is_open.then(|| form::profile_beside(workflow)).flatten();
+        let known = Known { workflow, candidates, profile: profile.as_ref() };
         for setting in self.settings {
             check(setting, plan, workflow)?;
-            let DeviceSetting { operator, device } = setting;
+            let DeviceSetting { operator, device, sends } = setting;
             if chosen.iter().any(|other| other.operator == *operator) {
                 let message = format!("--device names `{operator}` twice");
                 return Err(wrong(message, "an operator has one device: leave the other out"));
             }
-            let mut instead_of = Vec::new();
-            for stage in plan.stages.iter_mut().filter(|stage| stage.operator == *operator) {
-                let before = of(stage).to_owned();
+            let (mut instead_of, mut form) = (Vec::new(), (Sends::Tensors, Why::Default));
+            for index in 0..plan.stages.len() {
+                if plan.stages[index].operator != *operator {
+                    continue;
+                }
+                let mut stage = plan.stages[index].clone();
+                let before = of(&stage).to_owned();
                 if is_planned && before != *device && !instead_of.contains(&before) {
                     instead_of.push(before);
                 }
                 stage.device = Some(device.clone());
                 // It was expected of another device.
                 stage.remote_run = None;
+                let found = known.form(plan, &stage, (*sends, stage.sends));
+                let found = found.map_err(|(message, help)| wrong(message, help))?;
+                (stage.sends, form) = (found.sends, (found.sends, found.why));
+                plan.stages[index] = stage;
             }
-            chosen.push(ChosenDevice { operator: operator.clone(), device: device.clone(), instead_of });
+            let (operator, device) = (operator.clone(), device.clone());
+            chosen.push(ChosenDevice { operator, device, instead_of, sends: form });
         }
         if plan.stages.iter().any(|stage| of(stage).starts_with("device:session://")) {
             tidemill_session::install()
@@ -176,7 +233,7 @@ fn of(stage: &Stage) -> &str {
 }
 
 fn check(setting: &DeviceSetting, plan: &Plan, workflow: &Workflow) -> Result<(), Failure> {
-    let DeviceSetting { operator, device } = setting;
+    let DeviceSetting { operator, device, .. } = setting;
     let with_models = workflow.operators.iter().filter(|known| !known.variants.is_empty());
     let names: Vec<&str> = with_models.map(|known| known.id.value.as_str()).collect();
     if !names.contains(&operator.as_str()) {

@@ -23,9 +23,11 @@ pub use warm_up::WarmUps;
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
 use crate::machine::Machine;
+use crate::planning::measuring;
 use crate::preparation::Prepared;
 use dilation::{Dilation, Need};
 use speeds::{Basis, StageSpeed};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemill_engine::{Emulation, OnDevice, Program, WorkerSpeed};
 use tidemill_spec::infrastructure::Infrastructure;
@@ -151,10 +153,17 @@ impl Emulated {
             devices: ids,
         };
         let scored_on = scored_on(&profile, &prepared.workflow);
-        for speed in speeds.iter().filter(|speed| speed.device.as_ref().is_some_and(|on| on.is_assumed)) {
+        let assumed = speeds.iter().filter(|speed| speed.device.as_ref().is_some_and(|on| on.is_assumed));
+        let assumed: BTreeSet<&str> = assumed.map(|speed| speed.operator.as_str()).collect();
+        if !assumed.is_empty() {
+            let of = assumed.into_iter().collect::<Vec<_>>().join(", ");
+            let source = prepared.workflow.name.span.source();
+            let workflow = Path::new(source.map_or("WORKFLOW", |source| source.name()));
+            let folder = options.profiles.first().map_or(Path::new("profile"), PathBuf::as_path);
+            let measure = measuring(workflow, options.infrastructure.as_deref(), folder);
             listener.note(&format!(
-                "the profile has no `model_part` of {} where its stage runs: the stage is taken to keep a fifth of the time",
-                speed.operator
+                "the profile has no `model_part` of {of} where its stage runs: the stage is taken to keep a fifth of the time; \
+                 measure it there: {measure}"
             ));
         }
         let emulated = Self { emulation, dilation, workers, devices, ways, speeds, scored_on, warm_ups };

@@ -6,9 +6,11 @@ use std::io::{BufRead, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_collective::service::{Collectives, Options as GroupOptions};
+use tidemill_collective::topology::Host;
 use tidemill_engine::remote::{Address, Credentials, Security};
 use tidemill_net::gateway::{Gateway, GrpcServer};
-use tidemill_net::supervise::{FromChild, ToChild, read, write};
+use tidemill_net::supervise::{FromChild, ToChild, is_beside, read, write};
 use tidemill_net::{Options, Service, Upgrade};
 use tidemill_session::Options as SessionOptions;
 
@@ -31,6 +33,25 @@ pub struct NetTask {
     /// gRPC servers whose services programs of this host call.
     #[serde(default)]
     pub grpc_servers: Vec<GrpcServer>,
+    /// How it takes part in groups.
+    #[serde(default)]
+    pub groups: GroupsPart,
+}
+
+/// How a transport service takes part in groups of programs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupsPart {
+    /// The machine. Without a name it has its host name.
+    pub host: Host,
+    /// Where services of other machines reach it; none: groups are of this machine only.
+    #[serde(default)]
+    pub listen: Option<Address>,
+    /// The service that introduces ranks; none: this one.
+    #[serde(default)]
+    pub conductor: Option<Address>,
+    /// Certificates for that; none: it goes without.
+    #[serde(default)]
+    pub certificates: Option<CertificateTexts>,
 }
 
 /// How a transport service serves other hosts.
@@ -71,6 +92,7 @@ pub fn serve(mut input: impl BufRead) -> Result<(), Failure> {
         match read(line.trim_end()) {
             Some(ToChild::Retire {}) => {
                 child.gateway = None;
+                child.groups = None;
                 let programs = child.service.take().map_or(0, |service| service.programs());
                 say(&FromChild::Retired { programs });
             }
@@ -106,6 +128,7 @@ struct NetChild {
     /// The person who wants another version.
     upgrade: Arc<Mutex<Option<Upgrade>>>,
     gateway: Option<Gateway>,
+    groups: Option<Collectives>,
     service: Option<Service>,
 }
 
@@ -127,7 +150,7 @@ impl NetChild {
                 Some(credentials)
             }
         };
-        Ok(Self { task, credentials, upgrade: Arc::default(), gateway: None, service: None })
+        Ok(Self { task, credentials, upgrade: Arc::default(), gateway: None, groups: None, service: None })
     }
 
     fn start(&mut self) -> Result<(), Failure> {
@@ -156,6 +179,7 @@ impl NetChild {
             on_panic: Some(|| std::process::exit(70)),
         };
         let service = Service::start(options).map_err(|error| unavailable(&error))?;
+        self.groups = Some(self.start_groups()?);
         let NetTask { socket, grpc, grpc_servers, .. } = &self.task;
         if grpc.is_some() || !grpc_servers.is_empty() {
             let gateway = Gateway::start(socket, *grpc, grpc_servers.clone());
@@ -165,5 +189,24 @@ impl NetChild {
         say(&FromChild::Ready { public: service.public().cloned(), version });
         self.service = Some(service);
         Ok(())
+    }
+
+    fn start_groups(&self) -> Result<Collectives, Failure> {
+        let unavailable = |error: &dyn std::fmt::Display| told(Kind::Unavailable, error.to_string());
+        let GroupsPart { host, listen, conductor, certificates } = self.task.groups.clone();
+        let name = if host.name.is_empty() { tidemill_machine::host_name() } else { host.name };
+        let security = match &certificates {
+            Some(texts) => Security::mutual(&texts.certificates()).map_err(|error| unavailable(&error))?,
+            None => Security::none(),
+        };
+        let options = GroupOptions {
+            listen,
+            // The version before has the address until it retires.
+            listen_later: is_beside(&self.task.socket),
+            conductor,
+            security,
+            ..GroupOptions::new(self.task.socket.clone(), Host { name, ..host })
+        };
+        Collectives::start(options).map_err(|error| unavailable(&error))
     }
 }

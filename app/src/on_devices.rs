@@ -1,12 +1,10 @@
 //! Facts of the records that models send to devices, by which plans decide between tensors and rows.
 use crate::choice::Candidate;
+use crate::preparation::kinds;
 use tidemill_inference::{inspect, location, payload};
 use tidemill_optimizer::assemble::{Rows, TensorBytes};
 use tidemill_spec::manifest::{InputType, Manifest};
 use tidemill_spec::workflow::{Operator, Workflow};
-
-/// Kind of the operators whose rows a device can prepare.
-const PREPARED: &str = "ml";
 
 /// Bytes of a record's tensors; none where they are not known, where a record takes several calls of the model, or where
 /// the model keeps tensors from record to record.
@@ -27,8 +25,9 @@ pub(crate) fn tensors(workflow: &Workflow, candidate: &Candidate) -> Option<Tens
 /// How a model's rows go to a device; none where they do not: the model keeps tensors from record to record, or a back end
 /// of another program may compute it, which takes tensors alone.
 pub(crate) fn rows(operator: &Operator, manifest: &Manifest) -> Option<Rows> {
-    let are_prepared =
-        operator.kind == PREPARED && manifest.states.is_empty() && manifest.artifacts.is_empty();
+    let are_prepared = kinds().operator_of(operator).device_prepares
+        && manifest.states.is_empty()
+        && manifest.artifacts.is_empty();
     let keeps = |column: &str| {
         let kept = operator.options.get("keep").and_then(|keep| keep.as_list());
         kept.into_iter().flatten().any(|name| name.as_str() == Some(column))

@@ -10,7 +10,7 @@ use crate::sent::Sent;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemill_operators::bind::BoundWorkflow;
-use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Options, assemble};
+use tidemill_optimizer::assemble::{Assembly, Inputs, Level, MEASURE, Model, Models, Options, assemble};
 use tidemill_optimizer::planner::{PlannerError, SearchLimits, Solver};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, nearest};
 use tidemill_spec::infrastructure::Infrastructure;
@@ -67,6 +67,8 @@ pub struct Case {
     pub options: Options,
     /// Solver, time limit and gap of the search.
     pub limits: SearchLimits,
+    /// The command that measures what the profile lacks.
+    pub measuring: String,
 }
 
 /// Functions that read the files of a problem.
@@ -164,7 +166,10 @@ impl Case {
             more_accurate: !asked.keep_idle,
             ..SearchLimits::default()
         };
-        Ok(Self { workflow, infrastructure, profile, digests, models, options, limits })
+        let beside = || workflow_file.with_file_name("profile");
+        let folder = asked.profiles.first().cloned().unwrap_or_else(beside);
+        let measuring = measuring(workflow_file, asked.infrastructure.as_deref(), &folder);
+        Ok(Self { workflow, infrastructure, profile, digests, models, options, limits, measuring })
     }
 
     /// The files for the optimizer.
@@ -183,7 +188,11 @@ impl Case {
     /// # Errors
     /// `E09xx`: what is missing for any plan.
     pub fn assemble(&self) -> Result<Assembly, Diagnostics> {
-        assemble(&self.inputs(), &self.options)
+        let mut assembly = assemble(&self.inputs(), &self.options)?;
+        for note in &mut assembly.notes {
+            *note = note.replace(MEASURE, &self.measuring);
+        }
+        Ok(assembly)
     }
 
     /// The problem at another rate of the slowest source.

@@ -1,12 +1,15 @@
 //! From files to a program that can start: everything is checked here, before anything is read.
+mod scope;
+
+pub use scope::{Judge, Scope};
+
 use crate::by_levels::choose_by_levels;
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
-use crate::device_choice::{ChosenDevice, Devices};
+use crate::device_choice::{self, ChosenDevice, Devices};
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::models_of_state::keep_models;
-use crate::sent::{self, Sent};
 use crate::served_by;
 use crate::stand_ins;
 use crate::state::place::StatePlace;
@@ -21,7 +24,6 @@ use tidemill_inference::backend::{self, Registration};
 use tidemill_inference::error::ModelError;
 use tidemill_operators::api::{BoundSource, OperatorError};
 use tidemill_operators::bind::{self, BoundWorkflow, Choice, Part, Unopened};
-use tidemill_operators::kind::Step;
 use tidemill_operators::registry::Registry;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::kinds::KindTable;
@@ -29,7 +31,7 @@ use tidemill_spec::plan::{Plan, PlanFile, Stage};
 use tidemill_spec::policies::resolve;
 use tidemill_spec::value::Step::{Index, Key};
 use tidemill_spec::variables::{self, Lookup};
-use tidemill_spec::workflow::{self, DeviceChoice, Sink, Source, Workflow};
+use tidemill_spec::workflow::{self, DeviceChoice, Source, Workflow};
 
 /// All kinds of operators, sources and sinks.
 pub fn registry() -> Registry {
@@ -95,79 +97,6 @@ impl std::fmt::Display for ChosenModel {
 
 /// Codes of findings that hold for a workflow even if some keys were left out.
 const INDEPENDENT: &[&str] = &["E0102", "E0103", "E0604", "E0609", "E0610"];
-
-/// The extent to which this host checks, opens and loads a workflow.
-#[derive(Clone, Copy)]
-pub enum Scope<'a> {
-    /// Nothing: types are checked by the workflow's own file and the manifests that are here.
-    Manifests,
-    /// Nothing, and the files of data and models are looked at.
-    Files,
-    /// All of it runs here: everything is opened and each model is loaded.
-    Here,
-    /// A test runs it here: as [`Scope::Here`], but its sinks write nothing, and right answers are not read.
-    Test,
-    /// The part of one worker of a plan that was checked: what its stages read is opened, and their models are loaded.
-    Worker(&'a str, Judge),
-    /// Workers elsewhere run it. What was sent with it is looked at. A source or ground truth with an absolute path lies on the
-    /// worker that has it; so may the model of a manifest.
-    Elsewhere(&'a Sent<'a>),
-}
-
-/// The judge of a workflow before a worker opens its part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judge {
-    /// Caller with the same files as the worker.
-    OfThisMachine,
-    /// A controller, which sees the files that were sent, and has reported the promises of the workflow without a look at others.
-    Elsewhere,
-}
-
-impl Scope<'_> {
-    fn candidates(&self, workflow: &Workflow) -> Result<Candidates, Diagnostics> {
-        match self {
-            Self::Elsewhere(sent) => sent.candidates(workflow),
-            _ => choice::candidates(workflow),
-        }
-    }
-
-    /// Whether a part of a workflow is opened, with this plan.
-    fn opens(&self, plan: &Plan, part: Part<'_>) -> bool {
-        let of = |id: &str| plan.stages.iter().filter(|stage| stage.operator == *id).collect::<Vec<_>>();
-        match (self, part) {
-            (Self::Manifests, _) => false,
-            (Self::Files | Self::Here | Self::Test, Part::Operator(operator)) => {
-                of(&operator.id).into_iter().all(loads_here)
-            }
-            (Self::Test, Part::Sink(_) | Part::GroundTruth(_)) => false,
-            (Self::Test, Part::Source(_)) => true,
-            (Self::Files | Self::Here, _) => true,
-            // Stage by stage, each with its own variant.
-            (Self::Worker(..), Part::Operator(_)) => false,
-            (Self::Worker(worker, _), Part::Source(Source { id, .. })) => {
-                of(id).iter().any(|stage| stage.worker == *worker)
-            }
-            (Self::Worker(worker, _), Part::Sink(Sink { id, .. }) | Part::GroundTruth(Sink { id, .. })) => {
-                of(id).iter().any(|stage| stage.worker == *worker)
-            }
-            (Self::Elsewhere(_), part) => sent::opens(part),
-        }
-    }
-
-    /// Whether a stage runs here.
-    fn runs(&self, stage: &Stage) -> bool {
-        match self {
-            Self::Here | Self::Test => true,
-            Self::Worker(worker, _) => stage.worker == *worker,
-            Self::Manifests | Self::Files | Self::Elsewhere(_) => false,
-        }
-    }
-
-    fn step(&self, stage: &Stage) -> Step {
-        let is_open = (self.runs(stage) || matches!(self, Self::Files)) && loads_here(stage);
-        if is_open { Step::Open } else { Step::Check }
-    }
-}
 
 fn device(stage: &Stage) -> &str {
     stage.device.as_deref().unwrap_or(CPU)
@@ -335,7 +264,7 @@ fn prepared(
             chosen(&workflow, &candidates, settings, place.as_ref(), scope, listener)?
         }
     };
-    let chosen_devices = devices.place(&mut plan, &workflow, is_planned)?;
+    let chosen_devices = devices.place(&mut plan, (&workflow, &candidates), is_planned)?;
     let tell = |skipped: Skipped| {
         if !is_planned && matches!(scope, Scope::Here | Scope::Test) {
             listener.skipped(&skipped);
@@ -444,18 +373,20 @@ pub fn load_plan(file: &Path, workflow: &Workflow, candidates: &Candidates) -> R
         return Err(findings); // of another workflow, or another state of it: variants too
     }
     for (index, stage) in file.plan.stages.iter().enumerate() {
+        let place = |key| file.tree().span_at(&[Key("stages"), Index(index), Key(key)]);
         if let Err(error) = factory_of(device(stage)) {
-            let place = file.tree().span_at(&[Key("stages"), Index(index), Key("device")]);
-            findings.push(unknown_device(stage, &error).at(place));
+            findings.push(unknown_device(stage, &error).at(place("device")));
         }
         let (Some(variant), Some(list)) = (&stage.variant, candidates.get(&stage.operator)) else { continue };
-        if list.iter().any(|candidate| candidate.manifest.id == **variant || candidate.written == *variant) {
+        if let Some(candidate) = list.iter().find(|candidate| candidate.is_named(Some(variant))) {
+            let found = device_choice::unprepared(workflow, stage, candidate);
+            findings.extend(found.map(|finding| finding.at(place("sends"))));
             continue;
         }
         let ids = list.iter().map(|candidate| candidate.manifest.id.value.as_str());
         findings.push(
             Diagnostic::error("E0412", format!("`{}` has no variant `{variant}`", stage.operator))
-                .at(file.tree().span_at(&[Key("stages"), Index(index), Key("variant")]))
+                .at(place("variant"))
                 .with_help(suggestion(variant, ids, "variants")),
         );
     }

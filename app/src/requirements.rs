@@ -4,6 +4,7 @@
 //! includes preparing inputs and outputs, is that of the profile; its bytes are those of the manifest.
 mod alternatives;
 mod links;
+mod planned;
 
 use crate::choice::{self, Candidate};
 use crate::failure::{Failure, Kind};
@@ -19,11 +20,13 @@ use tidemill_replay::frontier::{Bound, round_trips};
 use tidemill_replay::link::{Link, nominal_bits, payload_rate};
 use tidemill_replay::run::{Run, Term};
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::Sends;
 use tidemill_spec::profile::{How, Profile};
 use tidemill_spec::variables::environment;
 use tidemill_spec::workflow::{Operator, Workflow};
 
 pub use links::KnownLink;
+pub use planned::{Planned, PlannedDevice};
 
 /// Processor time of the messages of a run, at both ends together, until it is measured: seconds of a run, and seconds of each
 /// byte, which is copied some three times.
@@ -39,14 +42,14 @@ pub struct Asked {
     pub infrastructure: Option<PathBuf>,
     /// Profiles, or folders with a `profile.yaml`.
     pub profiles: Vec<PathBuf>,
-    /// A plan: only its variants are judged. None: all.
+    /// A plan: only its variants are judged, with its form of records, its batches and its devices. None: all, as tensors.
     pub plan: Option<PathBuf>,
-    /// Kinds of devices; empty: those that the links lead to, else all of the profile.
+    /// Kinds of devices; empty: that of the plan's device, else those that the links lead to, else all of the profile.
     pub devices: Vec<String>,
     /// The budget.
     pub bound: Bound,
-    /// Records in a run.
-    pub batch: u32,
+    /// Records in a run; none: those of the plan, else 1.
+    pub batch: Option<u32>,
     /// Round trip of the named link, in seconds.
     pub round_trip: Option<f64>,
     /// Bandwidth of the named link in each direction, in bits per second.
@@ -66,8 +69,8 @@ pub struct Requirements {
     pub workflow: String,
     /// The budget.
     pub bound: Bound,
-    /// Records in a run.
-    pub batch: u32,
+    /// Records in a run; none: each model has those of the plan.
+    pub batch: Option<u32>,
     /// Whether the processor time of messages is assumed.
     pub is_software_assumed: bool,
     /// Links that are judged.
@@ -96,6 +99,12 @@ pub struct OfModel {
     pub variant: String,
     /// Kind of device.
     pub device: String,
+    /// What goes there for a record.
+    pub sends: Sends,
+    /// Records in a run.
+    pub batch: u32,
+    /// How the plan runs it; none: there is no plan, or no stage of it.
+    pub planned: Option<Planned>,
     /// Origin of its time.
     pub how: How,
     /// The run that is judged.
@@ -173,25 +182,33 @@ pub fn requirements(
         merged(&asked.profiles, (&workflow, workflow_file), asked.infrastructure.as_deref(), listener)?;
     let candidates = choice::candidates(&workflow)?;
     let plan = asked.plan.as_deref().map(|file| load_plan(file, &workflow, &candidates)).transpose()?;
-    let links = links::known(asked, infrastructure.as_ref());
+    let mut links = links::known(asked, infrastructure.as_ref());
+    links.extend(plan.iter().flat_map(planned::links));
     let judge = Judge { asked, profile: &profile, links: &links, devices: devices(asked, &profile, &links)? };
     let (mut operators, mut left_out) = (Vec::new(), Vec::new());
     for operator in &workflow.operators {
         let Some(list) = candidates.get(&operator.id.value) else { continue };
-        let is_planned = |candidate: &&Candidate| {
-            let stages = plan.iter().flat_map(|plan| &plan.stages);
-            let mut of = stages.filter(|stage| stage.operator == operator.id.value).peekable();
-            of.peek().is_none() || of.any(|stage| candidate.is_named(stage.variant.as_deref()))
+        let in_plan = |candidate| {
+            plan.as_ref().map(|plan| planned::of(plan, &operator.id, candidate)).unwrap_or_default()
         };
+        let is_planned = list.iter().any(|candidate| !in_plan(candidate).is_empty());
         let mut models = Vec::new();
-        for candidate in list.iter().filter(is_planned) {
-            match judge.candidate(&workflow, operator, candidate) {
-                Ok(found) => models.extend(found),
-                Err(why) => left_out.push(LeftOut {
-                    operator: operator.id.value.clone(),
-                    variant: candidate.manifest.id.value.clone(),
-                    why,
-                }),
+        for candidate in list {
+            let ways = in_plan(candidate);
+            let ways: Vec<Option<&Planned>> = match ways.is_empty() {
+                true if is_planned => continue,
+                true => vec![None],
+                false => ways.iter().map(Some).collect(),
+            };
+            for way in ways {
+                match judge.candidate(&workflow, operator, candidate, way) {
+                    Ok(found) => models.extend(found),
+                    Err(why) => left_out.push(LeftOut {
+                        operator: operator.id.value.clone(),
+                        variant: candidate.manifest.id.value.clone(),
+                        why,
+                    }),
+                }
             }
         }
         let is_timed = |candidate: &Candidate| {
@@ -226,7 +243,7 @@ pub fn requirements(
     Ok(Requirements {
         workflow: workflow.name.value.clone(),
         bound: asked.bound,
-        batch: asked.batch,
+        batch: asked.batch.or(plan.is_none().then_some(1)),
         is_software_assumed: asked.software.is_none(),
         links,
         operators,
@@ -260,69 +277,95 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Judges a model on each kind of device; the reason if it cannot be judged on any.
+    /// Judges a model on each kind of device, as a plan runs it; the reason if it cannot be judged on any.
     fn candidate(
         &self,
         workflow: &Workflow,
         operator: &Operator,
         candidate: &Candidate,
+        planned: Option<&Planned>,
     ) -> Result<Vec<OfModel>, String> {
         let manifest = &candidate.manifest;
         let path = workflow.resolve(&candidate.written);
         let facts = || inspect(&location::file(manifest, &path)).ok();
-        let payload = payload::payload(manifest, self.asked.any, facts).map_err(|error| error.to_string())?;
+        let payload = payload::payload(manifest, self.asked.any, facts).map_err(|error| error.to_string());
+        let place = planned.and_then(|planned| planned.device.as_ref());
+        let devices = match place {
+            Some(place) if self.asked.devices.is_empty() => std::slice::from_ref(&place.kind),
+            _ => &self.devices,
+        };
+        let batch = self.asked.batch.or(planned.map(|planned| planned.batch)).unwrap_or(1);
         let mut found = Vec::new();
-        for device in &self.devices {
+        for device in devices {
             let (variant, backend) = (Some(manifest.id.as_str()), operator.named_backend());
-            let Some(service) = self.profile.service(&operator.id, variant, backend, device) else {
-                continue;
-            };
+            let service = self.profile.service(&operator.id, variant, backend, device);
             let source = Source {
-                payload,
+                payload: payload.as_ref().ok().copied(),
                 column: self.column_bytes(operator),
                 service,
+                planned,
+                is_on_device: place.is_some_and(|place| place.kind == *device),
                 software: self.asked.software,
                 queue: self.asked.queue,
             };
-            if let Some(run) = source.run(self.asked.batch) {
-                let ways = alternatives(&source, run, self.asked.batch);
-                let mut of = self.model(run, &ways, device);
-                of.variant.clone_from(&manifest.id.value);
-                of.how = service.how;
-                found.push(of);
+            if let Some(run) = source.run(batch) {
+                let ways = alternatives(&source, run, batch);
+                let id = place.map(|place| (place.id.as_str(), operator.id.as_str()));
+                let of = self.model(run, &ways, device, id.filter(|_| source.is_on_device));
+                found.push(OfModel {
+                    variant: manifest.id.value.clone(),
+                    sends: planned.map_or(Sends::Tensors, |planned| planned.sends),
+                    batch,
+                    planned: planned.cloned(),
+                    how: service.map_or(How::Predicted, |service| service.how),
+                    ..of
+                });
             }
         }
-        match found.is_empty() {
-            false => Ok(found),
-            true => {
-                let devices = self.devices.join(", ");
-                Err(match self.sizes(&operator.id, &manifest.id) {
-                    sizes if sizes.is_empty() => format!("the profile has no time of it on {devices}"),
-                    sizes => {
-                        let batch = self.asked.batch;
-                        format!("the profile has no batches of {batch} on {devices}, only of {sizes}")
-                    }
-                })
-            }
+        if !found.is_empty() {
+            return Ok(found);
         }
+        payload?;
+        let named = devices.join(", ");
+        let sizes = self.sizes((&operator.id, &manifest.id), devices);
+        Err(match planned.map(|planned| planned.sends) {
+            _ if sizes.is_empty() => format!("the profile has no time of it on {named}"),
+            Some(Sends::Rows) if sizes.contains(&batch) => {
+                format!(
+                    "the plan sends rows of it, and neither the plan nor the profile has their sizes before {}",
+                    operator.id
+                )
+            }
+            _ => {
+                let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+                format!("the profile has no batches of {batch} on {named}, only of {}", sizes.join(", "))
+            }
+        })
     }
 
-    /// Sizes of batches of a model that the profile has times of, on the judged devices.
-    fn sizes(&self, operator: &str, variant: &str) -> String {
+    /// Sizes of batches of a model that the profile has times of, on these devices.
+    fn sizes(&self, (operator, variant): (&str, &str), devices: &[String]) -> BTreeSet<u32> {
         let of = self.profile.services.iter().filter(|service| {
             service.operator == operator
                 && service.variant.as_deref() == Some(variant)
-                && self.devices.contains(&service.worker_type)
+                && devices.contains(&service.worker_type)
         });
-        let sizes: BTreeSet<u32> = of.flat_map(|service| &service.batches).map(|times| times.batch).collect();
-        sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        of.flat_map(|service| &service.batches).map(|times| times.batch).collect()
     }
 
-    fn model(&self, run: Run, ways: &[(Vec<tidemill_replay::change::Change>, Run)], device: &str) -> OfModel {
+    /// The answer for a run; `planned`: device and operator of the plan.
+    fn model(
+        &self,
+        run: Run,
+        ways: &[(Vec<tidemill_replay::change::Change>, Run)],
+        device: &str,
+        planned: Option<(&str, &str)>,
+    ) -> OfModel {
         let bound = self.asked.bound;
         let rate = self.asked.bandwidth.map_or(f64::INFINITY, payload_rate);
         let longest = bound.longest_round_trip(&run, rate, rate);
-        let judged = self.links.iter().enumerate().filter(|(_, link)| link.leads_to(device));
+        let judged = self.links.iter().enumerate();
+        let judged = judged.filter(|(_, link)| link.is_judged(device, planned));
         let verdicts = judged.map(|(place, known)| {
             let link = known.link();
             let fits = bound.fits(&run, &link);
@@ -342,6 +385,9 @@ impl Judge<'_> {
         OfModel {
             variant: String::new(),
             device: device.to_owned(),
+            sends: Sends::Tensors,
+            batch: 1,
+            planned: None,
             how: How::Measured,
             run,
             least_bandwidths: Vec::new(),

@@ -1,6 +1,8 @@
 //! Measures links between processes: two threads over the loopback of this host, two processes, and two processes in
 //! network namespaces. The baseline is a raw socket with the same number of bytes on the same path; timely's exchange
 //! between two processes is measured next to them.
+#[path = "../../runtime/link/tests/remote/authority.rs"]
+mod authority;
 mod far_end;
 mod timely_exchange;
 
@@ -11,7 +13,6 @@ use crate::result::{Answer, Measurement};
 use anyhow::Context;
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -61,19 +62,8 @@ fn frame(sequence: u64, batch: &RecordBatch) -> Frame {
 }
 
 /// Creates a host's certificate and its trusted authority.
-pub(crate) fn certificates() -> anyhow::Result<Certificates> {
-    let mut parameters = CertificateParams::new(Vec::new())?;
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate()?;
-    let authority_pem = parameters.self_signed(&key)?.pem().into_bytes();
-    let issuer = Issuer::new(parameters, key);
-    let mut parameters = CertificateParams::new(vec!["tidemill".to_owned()])?;
-    parameters.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate()?;
-    let chain_pem = parameters.signed_by(&key, &issuer)?.pem().into_bytes();
-    let key_pem = key.serialize_pem().into_bytes();
-    Ok(Certificates { chain_pem, key_pem, authority_pem })
+pub(crate) fn certificates() -> Certificates {
+    authority::Authority::named("benches").certify("tidemill", |_| {})
 }
 
 fn greeting(role: Role) -> Greeting {
@@ -271,7 +261,7 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
     let tcp = Address::tcp("127.0.0.1:0");
     let kinds = [
         ("tcp", tcp.clone(), Security::none()),
-        ("tcp with TLS", tcp, Security::mutual(&certificates()?)?),
+        ("tcp with TLS", tcp, Security::mutual(&certificates())?),
         ("unix", Address::unix(folder.path().join("link.sock")), Security::none()),
     ];
     let mut measurements = Vec::new();

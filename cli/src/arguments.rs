@@ -14,18 +14,19 @@ mod cluster;
 
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{
-    AddPersonArguments, AttachArguments, AttachPolicyArguments, ChangeArguments, ClusterVerb,
-    ControllerArguments, ControllerChoice, DeployArguments, DeploymentLogsArguments, DeploymentVerb,
-    DetachPolicyArguments, DownArguments, DrainArguments, DrainPathArguments, ElasticRestoreArguments,
-    ElasticShowArguments, ElasticVerb, EventsArguments, HealthArguments, KindsArguments, ListArguments,
-    ListEdgesArguments, ListPathsArguments, ListPeopleArguments, ListPoliciesArguments, LoginArguments,
-    LogsArguments, NetVerb, NetworkChoice, NextPlan, PathsVerb, PeopleArguments, PeopleVerb,
-    PlanApplyArguments, PolicyVerb, PsArguments, RemoveArguments, RemovePersonArguments, ReplanArguments,
-    ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, ServeNetArguments, ServiceChoice,
-    SetPolicyArguments, SortColumn, StatusArguments, StubArguments, SubmitArguments, TargetChoice,
-    TestPathsArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments, UpgradeArguments,
-    UpgradeNetArguments, WatchEdgesArguments, WorkerArguments, WorkersArguments, note_old_spelling,
-    note_plan_apply,
+    AddPersonArguments, AttachArguments, AttachPolicyArguments, BenchGroupArguments, ChangeArguments,
+    ClusterVerb, CollectiveVerb, ControllerArguments, ControllerChoice, DeployArguments,
+    DeploymentLogsArguments, DeploymentVerb, DetachPolicyArguments, DownArguments, DrainArguments,
+    DrainPathArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, EventsArguments,
+    GroupArguments, GroupServiceChoice, GroupStrategyArguments, HealthArguments, KindsArguments,
+    ListArguments, ListEdgesArguments, ListPathsArguments, ListPeopleArguments, ListPoliciesArguments,
+    LoginArguments, LogsArguments, NetBenchVerb, NetVerb, NetworkChoice, NextPlan, PathsVerb,
+    PeopleArguments, PeopleVerb, PlanApplyArguments, PolicyVerb, PsArguments, RemoveArguments,
+    RemovePersonArguments, ReplanArguments, ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice,
+    RunChoice, ServeNetArguments, ServiceChoice, SetPolicyArguments, SortColumn, StatusArguments,
+    StubArguments, SubmitArguments, TargetChoice, TestPathsArguments, TokenArguments, TopArguments,
+    UndrainArguments, UpArguments, UpgradeArguments, UpgradeNetArguments, WatchEdgesArguments,
+    WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
 };
 
 mod device;

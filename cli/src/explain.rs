@@ -11,7 +11,7 @@ use crate::plan::relaxed::{GiveWay, give_way};
 use crate::plan::{Planned, dollars, status_word};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
-use asking::{Asked, Subject, asked};
+use asking::{Asked, Section, Subject, asked};
 use given::Given;
 use proofs::{percentile_text, price_text, unproven};
 use serde_json::{Value, json};
@@ -228,20 +228,56 @@ impl Story<'_> {
             self.assembly.rate,
             dollars(cost)
         )?;
-        writeln!(out, "binding limits")?;
-        for binding in &self.explanation().binding {
-            writeln!(out, "  {}", self.binding(binding))?;
+        if !self.is_left_out(Section::Binding) {
+            writeln!(out, "binding limits")?;
+            for binding in &self.explanation().binding {
+                writeln!(out, "  {}", self.binding(binding))?;
+            }
+            if self.explanation().binding.is_empty() && self.explanation().questions > 0 {
+                writeln!(out, "  nothing: every limit has room")?;
+            }
         }
-        if self.explanation().binding.is_empty() && self.explanation().questions > 0 {
-            writeln!(out, "  nothing: every limit has room")?;
+        if !self.is_left_out(Section::Prices) {
+            writeln!(out, "\ncost of slightly higher levels")?;
+            let mut table =
+                Table::new(&[("change", Side::Left), ("price", Side::Right), ("changes", Side::Left)]);
+            for price in &self.explanation().prices {
+                table.row([change(price.change), price_text(price), self.changed(price.after.as_ref())]);
+            }
+            indented(&table, out)?;
         }
-        writeln!(out, "\ncost of slightly higher levels")?;
-        let mut table =
-            Table::new(&[("change", Side::Left), ("price", Side::Right), ("changes", Side::Left)]);
-        for price in &self.explanation().prices {
-            table.row([change(price.change), price_text(price), self.changed(price.after.as_ref())]);
+        if !self.is_left_out(Section::Rejected) {
+            self.write_rejected(out)?;
         }
-        indented(&table, out)?;
+        self.write_devices(out)?;
+        if !self.is_left_out(Section::Percentiles) {
+            writeln!(out, "\ncost by the guaranteed percentile of service times")?;
+            let percentile = self.problem().limits.percentile;
+            let own = PercentileCost { percentile, cost: Some(cost), least: cost, is_cut: false };
+            let others = self.explanation().percentiles.iter();
+            let mut rows: Vec<PercentileCost> = others.copied().chain([own]).collect();
+            rows.sort_by(|a, b| a.percentile.total_cmp(&b.percentile));
+            for row in rows {
+                let mark = if row.percentile == percentile { "  (this plan)" } else { "" };
+                writeln!(out, "  p{}  {}{mark}", row.percentile, percentile_text(&row))?;
+            }
+        }
+        for line in proofs::limits_of_proof(&self.asked, self.problem()) {
+            writeln!(out, "\n{line}")?;
+        }
+        let weak = weak_lines(&self.weak);
+        if !weak.is_empty() {
+            writeln!(out)?;
+        }
+        weak.iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    /// Whether Ctrl-C came before a section had anything to say.
+    fn is_left_out(&self, section: Section) -> bool {
+        self.asked.left_out(self.problem()).contains(&section)
+    }
+
+    fn write_rejected(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nrejected plans")?;
         let mut table =
             Table::new(&[("cost", Side::Right), ("because", Side::Left), ("variants", Side::Left)]);
@@ -251,32 +287,11 @@ impl Story<'_> {
         }
         let explanation = self.explanation();
         match explanation.rejected.is_empty() {
-            true if explanation.open.is_empty() && !self.asked.is_interrupted => {
-                writeln!(out, "  none: these are the only variants")?;
-            }
+            true if explanation.open.is_empty() => writeln!(out, "  none: these are the only variants")?,
             true => {}
             false => indented(&table, out)?,
         }
-        explanation.open.iter().try_for_each(|open| writeln!(out, "  {}", proofs::open_text(*open)))?;
-        self.write_devices(out)?;
-        writeln!(out, "\ncost by the guaranteed percentile of service times")?;
-        let percentile = self.problem().limits.percentile;
-        let own = PercentileCost { percentile, cost: Some(cost), least: cost, is_cut: false };
-        let others = self.explanation().percentiles.iter();
-        let mut rows: Vec<PercentileCost> = others.copied().chain([own]).collect();
-        rows.sort_by(|a, b| a.percentile.total_cmp(&b.percentile));
-        for row in rows {
-            let mark = if row.percentile == percentile { "  (this plan)" } else { "" };
-            writeln!(out, "  p{}  {}{mark}", row.percentile, percentile_text(&row))?;
-        }
-        for line in proofs::limits_of_proof(&self.asked) {
-            writeln!(out, "\n{line}")?;
-        }
-        let weak = weak_lines(&self.weak);
-        if !weak.is_empty() {
-            writeln!(out)?;
-        }
-        weak.iter().try_for_each(|line| writeln!(out, "{line}"))
+        explanation.open.iter().try_for_each(|open| writeln!(out, "  {}", proofs::open_text(*open)))
     }
 
     fn binding(&self, binding: &Binding) -> String {
@@ -424,7 +439,7 @@ impl Story<'_> {
             "devices": self.explanation().devices.iter().map(|reason| self.device_value(reason)).collect::<Vec<_>>(),
             "percentiles": percentiles.collect::<Vec<_>>(),
             "relaxations": [],
-            "effort": proofs::effort_value(&self.asked),
+            "effort": proofs::effort_value(&self.asked, self.problem()),
         });
         for (key, value) in self.give_way.iter().flat_map(|give_way| give_way.values(self.assembly)) {
             document[key] = value;

@@ -1,6 +1,9 @@
 //! Tables of HTML pages.
 use tidemill_drawing::markup::{Attribute, Markup};
 
+/// Attributes of a cell that holds the name of its row.
+pub(crate) const NAME: &[Attribute<'static>] = &[("class", &"id")];
+
 /// Attributes of a cell that holds a number.
 pub(crate) const NUMBER: &[Attribute<'static>] = &[("class", &"n")];
 

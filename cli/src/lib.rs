@@ -9,6 +9,7 @@
 #![cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "the verbs of clusters use it"))]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 mod account;
+mod advice;
 mod answer;
 mod arguments;
 #[cfg(feature = "cluster")]
@@ -57,6 +58,7 @@ mod test;
 mod validate;
 mod version;
 mod visible;
+mod watching;
 
 use arguments::{Arguments, ColorChoice, Verb};
 use clap::FromArgMatches;
@@ -71,7 +73,11 @@ use terminal::Terminal;
 pub fn main() -> ! {
     // Before the arguments, which may name its back ends.
     tidemill_remote::executor::install();
-    let matches = arguments::command().try_get_matches().unwrap_or_else(|told| leave(without_verb(&told)));
+    let matches = arguments::command().try_get_matches().unwrap_or_else(|told| {
+        let words: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        leave(without_verb(&advice::advised(told, &arguments::command(), &words)))
+    });
     if let Some(exit) = features::refused(&matches) {
         leave(answer::end(exit, &Terminal::new(ColorChoice::Auto, false)));
     }

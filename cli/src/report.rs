@@ -1,4 +1,5 @@
 //! The report of a run, for people and for programs.
+mod bars;
 mod curves;
 mod devices;
 mod kept;

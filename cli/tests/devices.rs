@@ -99,6 +99,31 @@ fn a_model_in_a_proxy_gives_the_rows_of_this_process() {
     assert_eq!(of_features(&report)["device"], "proxy");
 }
 
+/// The plan expects many batches on their way: as many copies of the model wait for them, and share what the device has loaded.
+#[test]
+fn batches_that_are_away_at_one_time_keep_their_order() {
+    let place = place(40);
+    let (expected, _) = run(&place, "cpu");
+    for sends in ["tensors", "rows"] {
+        let away = format!(
+            "max_batch: 1, sends: {sends}, remote_run: {{sent: 5kB, received: 2kB, round_trip: 200ms, transfer: 1ms, \
+             queue: 0s, compute: 10ms, share: 50%}}"
+        );
+        place.write("plan.yaml", plan("proxy").replace("max_batch: 4", &away));
+        let [workflow, plan, report] =
+            ["workflow.yaml", "plan.yaml", "report.json"].map(|file| place.argument(file));
+        tidemill(&arguments(&workflow, &plan, &report)).expect(0);
+        assert!(place.read("out/seen.jsonl") == expected, "{sends}: the rows differ");
+        let report: serde_json::Value = serde_json::from_str(&place.read("report.json")).unwrap();
+        let stage = of_features(&report);
+        assert_eq!(
+            (&stage["batches"], &stage["on_device"]["batches_here"]),
+            (&40.into(), &0.into()),
+            "{stage}"
+        );
+    }
+}
+
 #[test]
 fn the_reports_split_the_time_of_a_model_in_a_proxy() {
     let place = place(12);

@@ -1,69 +1,44 @@
 //! `tidemill run --emulate` with models on devices, and devices that options choose; through the built binary.
-use crate::command::{Outcome, Place, root, tidemill};
+use crate::command::{Place, tidemill};
 use crate::devices;
+use crate::emulation::{self, answers, emulate};
 use serde_json::Value;
-
-const FILES: &str = "cli/tests/emulation";
 
 /// The example with a plan whose first model is on a device of the server. Both workers are enforced.
 fn place() -> Place {
-    let place = Place::example("vqa");
-    let edited = |name: &str, changes: &[(&str, &str)]| {
-        let mut text = std::fs::read_to_string(root().join(FILES).join(name)).unwrap();
-        for (from, to) in changes {
-            assert!(text.contains(from), "{name} has no {from}");
-            text = text.replacen(from, to, 1);
-        }
-        place.write(name, text);
-    };
-    edited(
+    let place = emulation::place();
+    place.change(
         "plan.yaml",
-        &[
-            (
-                "stages:",
-                "devices:
+        "stages:",
+        "devices:
   - {id: cloud-server-0/card, kind: card, worker: cloud-server-0, memory: 1GiB, share: 50%, price: 0.05 $/h}
 stages:",
-            ),
-            (
-                "variant: scene-features-tiny, backend: rten, worker",
-                "variant: scene-features-tiny, backend: rten, device: 'device:cloud-server-0/card', remote_run: {sent: 50kB, \
-                 received: 1kB, round_trip: 30ms, transfer: 40800ns, queue: 0s, compute: 8ms, share: 16%}, worker",
-            ),
-        ],
+    );
+    place.change(
+        "plan.yaml",
+        "variant: scene-features-tiny, backend: rten, worker",
+        "variant: scene-features-tiny, backend: rten, device: 'device:cloud-server-0/card', remote_run: {sent: 50kB, \
+         received: 1kB, round_trip: 30ms, transfer: 40800ns, queue: 0s, compute: 8ms, share: 16%}, worker",
     );
     // So fast that the frames of the edges hardly delay the tensors.
-    edited("infrastructure.yaml", &[("100Mbps, delay: 15ms", "10Gbps, delay: 15ms, direction: both")]);
-    edited(
+    place.change("infrastructure.yaml", "100Mbps, delay: 15ms", "10Gbps, delay: 15ms, direction: both");
+    place.change(
         "profile.yaml",
-        &[
-            ("worker_type: gateway, how: published, batches", "worker_type: gateway, how: published, model_part: 75%, batches"),
-            ("{worker_type: server, how: published}", "{worker_type: server, how: published}, {worker_type: card, how: published}"),
-            (
-                "services:",
-                "services:
+        "worker_type: gateway, how: published, batches",
+        "worker_type: gateway, how: published, model_part: 75%, batches",
+    );
+    place.change(
+        "profile.yaml",
+        "{worker_type: server, how: published}",
+        "{worker_type: server, how: published}, {worker_type: card, how: published}",
+    );
+    place.change(
+        "profile.yaml",
+        "services:",
+        "services:
   - {operator: scene_features, variant: scene-features-tiny, worker_type: card, how: published, peak_memory: 20MiB, batches: [{batch: 1, mean: 4ms}]}",
-            ),
-        ],
     );
     place
-}
-
-fn emulate(place: &Place, more: &[&str]) -> Outcome {
-    let [workflow, plan, infrastructure, profile] =
-        ["workflow.yaml", "plan.yaml", "infrastructure.yaml", "profile.yaml"]
-            .map(|file| place.argument(file));
-    let fixed =
-        ["run", &workflow, "--plan", &plan, "--emulate", "--infra", &infrastructure, "--profiles", &profile];
-    tidemill(&[&fixed[..], more].concat())
-}
-
-fn answers(place: &Place) -> Vec<(String, String)> {
-    let text = |row: &Value, column: &str| row[column].as_str().unwrap().to_owned();
-    let rows = place.rows("out/answers.jsonl");
-    let mut answers: Vec<_> = rows.iter().map(|row| (text(row, "key"), text(row, "answer"))).collect();
-    answers.sort();
-    answers
 }
 
 fn number(value: &Value) -> f64 {
@@ -95,7 +70,10 @@ fn split_is_as_predicted(more: &[&str]) {
     // 4 ms on a device of which the run has half; two delays, and 51 kB at 10 Gbit/s.
     assert!(near(part("compute"), number(&split["predicted"]["compute_ms"])), "{split:#}");
     assert!(near(part("network"), number(&split["predicted"]["network_ms"])), "{split:#}");
-    assert!(part("client") >= 0.95 * 3.0, "a quarter of 12 ms: {split:#}");
+    assert!(
+        near(part("client"), 3.0),
+        "a quarter of 12 ms, however late this machine wakes threads: {split:#}"
+    );
     assert_eq!((number(&split["sent_bytes"]), number(&split["received_bytes"])), (2e6, 4e4));
     let emulation = &report["emulation"];
     let tensors = |from: &str| number(&find(&emulation["links"], "from", from)["tensor_bytes"]);
@@ -128,9 +106,7 @@ fn processes_share_an_emulated_device() {
 fn devices_that_cannot_be_emulated_are_refused_before_the_run() {
     let refused = |from: &str, to: &str, file: &str| {
         let place = place();
-        let text = place.read(file);
-        assert!(text.contains(from), "{file} has no {from}");
-        place.write(file, text.replacen(from, to, 1));
+        place.change(file, from, to);
         let outcome = emulate(&place, &["--records", "2"]);
         assert_ne!(outcome.code, Some(0));
         outcome.stderr
@@ -175,7 +151,18 @@ fn an_option_names_the_device_of_an_operator() {
     assert!(outcome.stdout.contains(told) && outcome.stderr.contains(told), "{}", outcome.stdout);
     assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
     assert_eq!(of_features()["device_of_plan"], "device:unix:///nowhere/device.sock");
+    // The device prepares the rows: a compressed picture is smaller than its tensor.
+    let rows = ["--device", "features=proxy:rten,sends=rows", "--report-json", &report];
+    let tensors = of_features()["on_device"]["sent_bytes"].clone();
+    let outcome = tidemill(&[&["run", &workflow][..], &rows].concat()).expect(0);
+    assert!(outcome.stdout.contains("by `--device`; it gets rows\n"), "{}", outcome.stdout);
+    assert!(place.read("out/seen.jsonl") == expected, "the rows differ");
+    let sent = of_features()["on_device"]["sent_bytes"].clone();
+    assert!(number(&sent) > 0.0 && number(&sent) < 0.5 * number(&tensors), "{sent} and {tensors}");
     let refused = |device: &str| tidemill(&["run", &workflow, "--device", device]).stderr;
+    let here = refused("features=cpu,sends=rows");
+    assert!(here.contains("`features` computes in the process of its stage"), "{here}");
+    assert!(refused("features=proxy,sends=row").contains("`features=proxy,sends=rows`"));
     assert!(refused("featres=proxy").contains("did you mean `features`?"), "{}", refused("featres=proxy"));
     assert!(refused("features=hub:7440").contains("`features=tcp://hub:7440`"));
     let nowhere = refused("features=unix:///nowhere/device.sock");

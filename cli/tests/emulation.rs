@@ -11,7 +11,7 @@ fn file(name: &str) -> String {
 }
 
 /// The example with a plan and the files that it was made for.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::example("vqa");
     for name in ["plan.yaml", "infrastructure.yaml", "profile.yaml"] {
         place.write(name, std::fs::read(root().join(FILES).join(name)).unwrap());
@@ -19,7 +19,7 @@ fn place() -> Place {
     place
 }
 
-fn emulate(place: &Place, more: &[&str]) -> Outcome {
+pub(crate) fn emulate(place: &Place, more: &[&str]) -> Outcome {
     let [workflow, plan, infrastructure, profile] =
         ["workflow.yaml", "plan.yaml", "infrastructure.yaml", "profile.yaml"]
             .map(|file| place.argument(file));
@@ -36,7 +36,7 @@ fn compared<'a>(report: &'a Value, quantity: &str, of: &str) -> &'a Value {
     row.unwrap_or_else(|| panic!("no {quantity} of {of}: {rows:#?}"))
 }
 
-fn answers(place: &Place) -> Vec<(String, String)> {
+pub(crate) fn answers(place: &Place) -> Vec<(String, String)> {
     let text = |row: &Value, column: &str| row[column].as_str().unwrap().to_owned();
     let rows = place.rows("out/answers.jsonl");
     let mut answers: Vec<_> = rows.iter().map(|row| (text(row, "key"), text(row, "answer"))).collect();

@@ -65,6 +65,7 @@ mod mistakes;
 mod model_verbs;
 mod monitoring;
 mod net_calls;
+mod net_groups;
 mod net_policies;
 mod net_service;
 mod new_project;

@@ -32,6 +32,7 @@ pub(crate) mod tests;
 
 pub use machines::DeviceFacts;
 pub(crate) use rates::outputs_of;
+pub use rows::{ROWS_OF_CALL, row_bytes};
 
 use crate::problem::{LatencyLimit, Limits, Problem, ReturnTraffic};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,9 @@ use tidemill_spec::plan::default_percentile;
 use tidemill_spec::profile::Profile;
 use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
 use tidemill_spec::workflow::{LatencySlo, Workflow};
+
+/// The command that measures, as notes name it: the caller knows its arguments.
+pub const MEASURE: &str = "`tidemill profile`";
 
 /// The files that a problem is made from.
 #[derive(Debug, Clone, Copy)]
@@ -260,6 +264,7 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
     }
     .with_variant_rates(streams.rates)
     .with_sizes(streams.sizes);
+    notes.extend(devices::without_model_part(inputs, &problem));
     reach::check(inputs, &problem, &mut found);
     if !found.has_errors()
         && let Err(error) = problem.check()

@@ -144,6 +144,8 @@ pub struct OperatorFacts {
     pub reads: &'static [&'static str],
     /// Whether it loads one of `variants`, also where it keeps a state. Default: no.
     pub loads_models: bool,
+    /// Whether a device can prepare its records: it takes their rows in place of a model's tensors. Default: no.
+    pub device_prepares: bool,
 }
 
 impl OperatorFacts {
@@ -156,6 +158,7 @@ impl OperatorFacts {
         follows_event_time: false,
         reads: &[],
         loads_models: false,
+        device_prepares: false,
     };
 
     /// Whether the kind keeps state.

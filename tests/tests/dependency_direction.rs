@@ -78,7 +78,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-replay", &[]),
     ("tidemill-flows", &[]),
     ("tidemill-hints", &[]),
-    ("tidemill-collective", &["tidemill-link", "tidemill-shm"]),
     ("tidemill-disk", &["tidemill-random"]),
     ("tidemill-journal", &["tidemill-disk"]),
     (
@@ -115,6 +114,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-schema", &[]),
     ("tidemill-stub", &["tidemill-schema"]),
     ("tidemill-rpc", &["tidemill-schema", "tidemill-shm"]),
+    ("tidemill-collective", &["tidemill-link", "tidemill-rpc", "tidemill-shm"]),
     ("tidemill-grpc", &[]),
     (
         "tidemill-net",
@@ -173,6 +173,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-python",
             "tidemill-engine",
             "tidemill-http",
+            "tidemill-collective",
             "tidemill-net",
             "tidemill-stub",
             "tidemill-session",
@@ -217,6 +218,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-machine",
             "tidemill-drawing",
             "tidemill-service",
+            "tidemill-collective",
             "tidemill-net",
             "tidemill-stub",
             "tidemill-device",
@@ -277,6 +279,9 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-link", &["tidemill-random"]),
     ("tidemill-session", &["tidemill-random"]),
     ("tidemill-device", &["tidemill-random", "tidemill-session"]),
+    ("tidemill-collective", &["tidemill-random"]),
+    ("tidemill-hints", &["tidemill-random"]),
+    ("tidemill-flows", &["tidemill-random"]),
     ("tidemill-state", &["tidemill-random"]),
     ("tidemill", &["tidemill-random", "tidemill-problems", "tidemill-grpc", "tidemill-rpc"]),
     // The library is loaded as the service does it.
@@ -286,6 +291,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 /// Packages that need a wrapped dependency too, with the reason: (dependency, package).
 const BUILT_UPON: &[(&str, &str)] = &[
     ("timely", "tidemill-incremental"), // differential dataflow's workers
+    ("microlp", "tidemill-hints"),      // the weights of trees
     ("libloading", "tidemill-net"),     // policies from libraries of others
     ("libloading", "tidemill-avcodec"), // ffmpeg's libraries
 ];

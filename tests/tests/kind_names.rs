@@ -25,7 +25,6 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("runtime/link/src/transport/tcp.rs", "tcp", "a transport"),
     ("runtime/engine/src/protocol/examples.rs", "filter", "the id of an operator"),
     ("app/src/device_choice.rs", "tcp", "a transport"),
-    ("app/src/on_devices.rs", "ml", "the kind whose rows a device prepares: without a fact of kinds so far"),
     ("app/src/otlp.rs", "http", "a scheme"),
     ("cli/src/device/serving.rs", "tcp", "a transport"),
     ("app/src/workflow_tests/inputs.rs", "csv", "the ending of a file, and the kind that reads it"),

@@ -1,6 +1,7 @@
 //! Who opens what of a workflow.
 use super::*;
 use crate::listener::Silent;
+use crate::sent::Sent;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tidemill_engine::{ExecutorFactory, ExecutorRequest, ModelExecutor, Run, RunOptions, register_executors};

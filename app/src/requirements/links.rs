@@ -16,6 +16,8 @@ pub struct KnownLink {
     pub down: f64,
     /// Kinds of devices at its end; none: any.
     devices: Option<Vec<String>>,
+    /// Device and operator of a plan, which alone are judged on it; none: it is no link of a plan.
+    of_plan: Option<(String, String)>,
 }
 
 impl KnownLink {
@@ -32,20 +34,50 @@ impl KnownLink {
     pub(super) fn leads_to(&self, device: &str) -> bool {
         self.devices.is_none() || self.devices().any(|known| known == device)
     }
+
+    /// The link that a plan expects between an operator and its device.
+    pub(super) fn of_plan(
+        name: String,
+        round_trip: f64,
+        bits: f64,
+        (device, operator): (&str, &str),
+    ) -> Self {
+        let of_plan = Some((device.to_owned(), operator.to_owned()));
+        Self { name, round_trip, up: bits, down: bits, devices: Some(Vec::new()), of_plan }
+    }
+
+    /// Whether a model is judged on it: on a kind of device, or as a plan has it.
+    pub(super) fn is_judged(&self, device: &str, planned: Option<(&str, &str)>) -> bool {
+        match &self.of_plan {
+            None => self.leads_to(device),
+            Some((id, operator)) => planned == Some((id, operator)),
+        }
+    }
 }
 
-/// Returns the links to judge. A named round trip without a bandwidth, or the reverse, is no link: the other figure is
-/// what is asked for.
+/// Returns the links to judge. A named round trip alone is a link without a limit of bandwidth, if there is no other: which
+/// bandwidth it needs is what is asked for. A named bandwidth alone is none: the answer is the longest round trip.
 pub(super) fn known(asked: &Asked, infrastructure: Option<&Infrastructure>) -> Vec<KnownLink> {
     let mut all = infrastructure.map(of_infrastructure).unwrap_or_default();
     // A device that no link leads to may be put anywhere.
     if asked.devices.iter().any(|device| !all.iter().any(|link| link.leads_to(device))) {
         all.iter_mut().for_each(|link| link.devices = None);
     }
-    if let (Some(round_trip), Some(bandwidth)) = (asked.round_trip, asked.bandwidth) {
-        let name = "the given link".to_owned();
-        all.push(KnownLink { name, round_trip, up: bandwidth, down: bandwidth, devices: None });
-    }
+    let given = match (asked.round_trip, asked.bandwidth) {
+        (Some(round_trip), Some(bandwidth)) => Some((round_trip, bandwidth, "the given link")),
+        (Some(round_trip), None) if all.is_empty() => {
+            Some((round_trip, f64::INFINITY, "the given round trip"))
+        }
+        _ => None,
+    };
+    all.extend(given.map(|(round_trip, bits, name)| KnownLink {
+        name: name.to_owned(),
+        round_trip,
+        up: bits,
+        down: bits,
+        devices: None,
+        of_plan: None,
+    }));
     all
 }
 
@@ -65,6 +97,7 @@ fn of_infrastructure(infrastructure: &Infrastructure) -> Vec<KnownLink> {
                 up: bits(link),
                 down: bits(back),
                 devices: Some(kinds(to)),
+                of_plan: None,
             });
         }
     }

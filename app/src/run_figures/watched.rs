@@ -10,7 +10,7 @@ use crate::slo_watch::{SloWatch, Violations};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidemill_engine::{CPU, Observer, StageMetrics};
+use tidemill_engine::{CPU, Observer, StageMetrics, batches_away};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
 
@@ -207,7 +207,8 @@ impl Watched {
                 into.clone().map(|link| link.transfer).max_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
             let busy = match &stage.variant {
                 Some(_) => {
-                    let copies = 1 + metrics.copies_added.load(Ordering::Relaxed);
+                    let begun = u64::from(batches_away(stage, &plan.devices));
+                    let copies = begun + metrics.copies_added.load(Ordering::Relaxed);
                     let computing = change.computing(at);
                     computing.map(|all| all / copies as f64 / f64::from(stage.partitions.max(1)))
                 }

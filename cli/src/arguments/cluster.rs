@@ -1,6 +1,7 @@
 //! Arguments of the verbs that make and use a cluster, and deploy to one.
 mod capacity;
 mod changing;
+mod collective;
 mod deploying;
 mod deployment;
 mod detection;
@@ -13,6 +14,10 @@ mod transport;
 mod verb;
 
 pub(crate) use changing::{ChangeArguments, NextPlan, PlanApplyArguments};
+pub(crate) use collective::{
+    BenchGroupArguments, CollectiveVerb, GroupArguments, GroupServiceChoice, GroupStrategyArguments,
+    NetBenchVerb,
+};
 pub(crate) use deploying::{DeployArguments, HealthArguments, NetworkChoice, TargetChoice};
 pub(crate) use deployment::{
     DeploymentLogsArguments, DeploymentVerb, DownArguments, PsArguments, UpArguments, UpgradeArguments,

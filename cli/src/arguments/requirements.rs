@@ -15,11 +15,12 @@ use tidemill_spec::units::{Bandwidth, TimeSpan, UnitError};
   tidemill requirements workflow.yaml --profiles profile.yaml --rtt 20ms --bandwidth 100Mbps  on this link
   tidemill requirements workflow.yaml --profiles profile.yaml --rtt 20ms     the least bandwidth
   tidemill requirements workflow.yaml --profiles profile.yaml --bandwidth 100Mbps     the longest round trip
-  tidemill requirements workflow.yaml --profiles p.yaml --plan plan.yaml --batch 8 --window 4
+  tidemill requirements workflow.yaml --profiles p.yaml --plan plan.yaml       as the plan runs them
+  tidemill requirements workflow.yaml --profiles p.yaml --batch 8 --window 4
   tidemill requirements workflow.yaml --profiles p.yaml --device gpu-small --output json
 
 The budget is the part of its time that a run may take longer if its device is at the end of a link, compared with the same kind of
-device in this machine. A run is what a model computes at once: `--batch` records. With `--window` above 1 the budget
+device in this machine. A run is what a model computes at once: a batch of the plan, or `--batch` records. With `--window` above 1 the budget
 holds for the time between the ends of two runs, not for each run: round trips overlap, but results are as late as before.
 
 Links of the infrastructure are those to a higher tier, with what that tier offers as `devices`, else its machines. Exit
@@ -38,10 +39,12 @@ pub(crate) struct RequirementsArguments {
     /// Infrastructure: judge its links to higher tiers.
     #[arg(long = "infra", alias = "infrastructure", value_name = "FILE")]
     pub(crate) infrastructure: Option<PathBuf>,
-    /// Judge only the variants of this plan. Default: all.
+    /// Judge only the variants of this plan, with its batches, the form of its records (tensors or rows) and its devices: their times,
+    /// and the round trip and bandwidth that it expects. Default: all variants, as tensors.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Kind of device, as the profile names it; repeat for several. Default: those that links lead to, else all.
+    /// Kind of device, as the profile names it; repeat for several. Default: that of the plan's device, else those that links
+    /// lead to, else all.
     #[arg(long, value_name = "KIND")]
     pub(crate) device: Vec<String>,
     /// Round trip of a link.
@@ -50,9 +53,9 @@ pub(crate) struct RequirementsArguments {
     /// Bandwidth of a link, in each direction.
     #[arg(long, value_name = "BANDWIDTH", value_parser = parse_bandwidth)]
     pub(crate) bandwidth: Option<Bandwidth>,
-    /// Records in a run; the profile needs its time.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) batch: u32,
+    /// Records in a run; the profile needs its time. Default: those of the plan, else 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch: Option<u32>,
     /// Runs that are outstanding at one time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) window: u32,

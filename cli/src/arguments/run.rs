@@ -22,6 +22,7 @@ use tidemill_spec::units::{Bytes, Rate};
   tidemill run workflow.yaml --records 100 --rate max    the first 100 of each source, as fast as possible
   tidemill run workflow.yaml --set features=scene-features-small
   tidemill run workflow.yaml --device detect=tcp://hub:7440    the model of `detect` on the device there
+  tidemill run workflow.yaml --device detect=tcp://hub:7440,sends=rows    which also prepares its records, such as pictures
   tidemill run workflow.yaml --plan plan.yaml       as the plan says
   tidemill run workflow.yaml --plan plan.yaml --processes    with a process for each worker of the plan
   tidemill run workflow.yaml --plan plan.yaml --emulate --infra infrastructure.yaml --profiles profile.yaml
@@ -48,8 +49,10 @@ pub(crate) struct RunArguments {
     pub(crate) set: Vec<Setting>,
     /// Device that computes the models of an operator: `tcp://HOST:PORT`, `unix:///PATH` or `session://PLACES` where `tidemill
     /// device serve` listens, `oip:http://HOST:PORT` (a server of models), `proxy` or `proxy:BACKEND` (a process of its own),
-    /// or `cpu`; repeat for several. Overrides the plan, and the report says so.
-    #[arg(long, value_name = "OPERATOR=DEVICE", conflicts_with = "emulate")]
+    /// or `cpu`; repeat for several. Overrides the plan, and the report says so. `,sends=rows` after it sends the records as they
+    /// are, such as pictures, to be prepared there, `,sends=tensors` the prepared inputs of the model. Default: what the plan has;
+    /// else the form with fewer bytes by the plan or the `profile.yaml` beside the workflow, if they have them; else tensors.
+    #[arg(long, value_name = "OPERATOR=DEVICE[,sends=FORM]", conflicts_with = "emulate")]
     pub(crate) device: Vec<DeviceSetting>,
     /// End the sources after this time, such as `10s`.
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
@@ -62,7 +65,7 @@ pub(crate) struct RunArguments {
     pub(crate) rate: Option<RateChoice>,
     /// Largest number of copies of one model. Another copy starts during the run if a model limits the rate and
     /// processors are idle; each copy needs the memory of the model. Default: the number of processors; 1 with
-    /// `--plan`.
+    /// `--plan`. A model on a device of the plan begins with as many as the plan expects to be on their way there.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "More options")]
     pub(crate) model_copies: Option<u16>,
     /// Run each worker of the plan as a process on this machine, connected by sockets, without shared files and memory.

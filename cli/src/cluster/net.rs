@@ -24,6 +24,8 @@ pub(crate) fn net(verb: &NetVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
         NetVerb::Ls(arguments) => net::edges(arguments, terminal),
         NetVerb::Top(arguments) => net::top(arguments, terminal),
         NetVerb::Policy { verb } => net::policy(verb, terminal),
+        NetVerb::Collective { verb } => net::collective(verb, terminal),
+        NetVerb::Bench { verb } => net::bench(verb, terminal),
         NetVerb::Serve(arguments) => super::net_serve::serve(arguments, terminal),
         NetVerb::Upgrade(arguments) => super::net_serve::upgrade(arguments, terminal),
         NetVerb::Stub(arguments) => super::net_stub::stub(arguments),

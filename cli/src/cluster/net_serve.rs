@@ -1,5 +1,5 @@
 //! `tidemill net serve` and `tidemill net upgrade`.
-use crate::arguments::{ServeNetArguments, UpgradeNetArguments};
+use crate::arguments::{GroupArguments, ServeNetArguments, UpgradeNetArguments};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::terminal::Terminal;
@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
-use tidemill_app::net_process::NetTask;
+use tidemill_app::net_process::{GroupsPart, NetTask};
+use tidemill_app::processes::CertificateTexts;
+use tidemill_collective::topology::Host;
 use tidemill_net::gateway::GrpcServer;
 use tidemill_net::protocol::Request;
 use tidemill_net::supervise::{Supervision, Supervisor};
@@ -47,6 +49,45 @@ fn grpc_servers(arguments: &ServeNetArguments) -> Result<Vec<GrpcServer>, Failur
     arguments.grpc_server.iter().map(server).collect()
 }
 
+/// How the service takes part in groups.
+fn groups(arguments: &GroupArguments) -> Result<GroupsPart, Failure> {
+    let place = |option: &str, place: &String| match place.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Ok(tidemill_engine::remote::Address::tcp(place.as_str()))
+        }
+        _ => Err(Failure::new(Kind::Usage, format!("`{option} {place}` is no HOST:PORT")).with_help(
+            format!("write the address as other machines reach it, as in `{option} 10.0.0.1:7470`"),
+        )),
+    };
+    let listen = arguments.listen.as_ref().map(|listen| place("--listen", listen)).transpose()?;
+    let is_any = |host: &str| host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_unspecified());
+    if let Some(listen) = &listen
+        && is_any(listen.place().rsplit_once(':').map_or("", |(host, _)| host.trim_matches(['[', ']'])))
+    {
+        let text = format!("other machines cannot dial {}", listen.place());
+        return Err(Failure::new(Kind::Usage, text)
+            .with_help("write the address of this machine that they reach, as in `--listen 10.0.0.1:7470`"));
+    }
+    let conductor = arguments.groups_at.as_ref().map(|at| place("--groups-at", at)).transpose()?;
+    let read = |file: &PathBuf| {
+        std::fs::read_to_string(file)
+            .map_err(|error| Failure::new(Kind::Missing, format!("{}: {error}", file.display())))
+    };
+    let certificates = match (&arguments.certificate, &arguments.key, &arguments.authority) {
+        (Some(chain), Some(key), Some(authority)) => {
+            Some(CertificateTexts { chain: read(chain)?, key: read(key)?, authority: read(authority)? })
+        }
+        _ => None,
+    };
+    let host = Host {
+        name: arguments.host.clone().unwrap_or_else(tidemill_machine::host_name),
+        rack: arguments.rack.clone().unwrap_or_default(),
+        pod: arguments.pod.clone().unwrap_or_default(),
+        paths: arguments.group_path.clone(),
+    };
+    Ok(GroupsPart { host, listen, conductor, certificates })
+}
+
 /// Serves this machine until it is interrupted.
 pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
@@ -67,6 +108,8 @@ pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyho
     }
     let grpc_servers = grpc_servers(arguments)?;
     let grpc = arguments.grpc;
+    let groups = groups(&arguments.groups)?;
+    let listens = groups.listen.clone().map(|listen| (listen, groups.certificates.is_some()));
     let task = move |socket: &Path| {
         let task = NetTask {
             socket: socket.into(),
@@ -74,6 +117,7 @@ pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyho
             public: None,
             grpc,
             grpc_servers: grpc_servers.clone(),
+            groups: groups.clone(),
         };
         serde_json::to_string(&task).unwrap_or_default()
     };
@@ -85,6 +129,16 @@ pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyho
         "serves this machine at {}; runs that start from now on register here",
         socket.display()
     ));
+    if let Some((listen, is_secured)) = listens {
+        let place = listen.place();
+        terminal.note(&match is_secured {
+            true => format!("groups reach this machine at {place}, with certificates"),
+            false => format!(
+                "groups reach this machine at {place} without certificates: whoever reaches the address can join them and read \
+                 their bytes"
+            ),
+        });
+    }
     if let Some(grpc) = grpc {
         terminal.note(&format!("gRPC clients reach the services of this machine at {grpc}"));
     }

@@ -46,7 +46,13 @@ pub(super) fn document(devices: &[Listing]) -> Value {
 
 /// A device in one line.
 pub(super) fn headline(device: &Listing) -> String {
-    let kind = device.kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
+    let held = bytes(device.tenants.iter().map(|tenant| tenant.memory).sum());
+    let memory = match device.memory_limit {
+        Some(all) => format!("memory {held} of {}", bytes(all)),
+        None => format!("memory {held}, no limit"),
+    };
+    let facts: Vec<String> = device.kind.iter().cloned().chain([memory]).collect();
+    let kind = format!(" ({})", facts.join(", "));
     let drains = if device.drains { ", drains" } else { "" };
     let at = device.addresses.join(", ");
     let (name, runs, queue) = (&device.device, grouped(device.runs), device.queue);
@@ -55,7 +61,14 @@ pub(super) fn headline(device: &Listing) -> String {
         0 => String::new(),
         batches => format!(", {} batches", grouped(batches)),
     };
-    format!("{name}{kind} at {at}: {runs} runs{batches}, computed {computed:.1} s, {queue} waiting{drains}")
+    let apart = match device.tenants.iter().map(|tenant| tenant.apart).sum::<u64>() {
+        0 => String::new(),
+        1 => ", 1 model in no batches: its runs failed together".to_owned(),
+        apart => format!(", {} models in no batches: their runs failed together", grouped(apart)),
+    };
+    format!(
+        "{name}{kind} at {at}: {runs} runs{batches}{apart}, computed {computed:.1} s, {queue} waiting{drains}"
+    )
 }
 
 fn limit(limit: Option<u64>) -> String {

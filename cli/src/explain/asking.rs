@@ -30,7 +30,47 @@ pub(super) struct Asked {
     pub(super) is_interrupted: bool,
 }
 
+/// A part of an explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Binding,
+    Prices,
+    Rejected,
+    Devices,
+    Percentiles,
+}
+
+impl Section {
+    /// Its heading.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Binding => "binding limits",
+            Self::Prices => "cost of slightly higher levels",
+            Self::Rejected => "rejected plans",
+            Self::Devices => "models on devices",
+            Self::Percentiles => "cost by the guaranteed percentile of service times",
+        }
+    }
+}
+
 impl Asked {
+    /// The sections that have no answer yet because Ctrl-C came first.
+    pub(super) fn left_out(&self, problem: &Problem) -> Vec<Section> {
+        if !self.is_interrupted {
+            return Vec::new();
+        }
+        let Explanation { binding, prices, rejected, open, devices, percentiles, questions, .. } =
+            &self.explanation;
+        let all = [
+            (Section::Binding, binding.is_empty() && *questions == 0),
+            (Section::Prices, prices.is_empty()),
+            (Section::Rejected, rejected.is_empty() && open.is_empty()),
+            (Section::Devices, devices.is_empty() && problem.has_remotes()),
+            (Section::Percentiles, percentiles.is_empty()),
+        ];
+        all.into_iter().filter(|(_, is_left_out)| *is_left_out).map(|(section, _)| section).collect()
+    }
+
     /// Number of questions that were not asked.
     pub(super) fn unasked(&self) -> usize {
         let Explanation { questions, effort, .. } = &self.explanation;
@@ -116,7 +156,27 @@ mod tests {
         let interrupt = Interrupt::default();
         interrupt.is_watched();
         interrupt.signalled();
-        let asked = asked(subject(), &interrupt, terminal).unwrap();
+        let subject = subject();
+        let problem = subject.problem.clone();
+        let asked = asked(subject, &interrupt, terminal).unwrap();
         assert!(asked.is_interrupted);
+        // However many answers there were by then.
+        let left_out = asked.left_out(&problem);
+        assert_eq!(left_out.contains(&Section::Prices), asked.explanation.prices.is_empty());
+    }
+
+    #[test]
+    fn sections_without_an_answer_are_left_out_after_ctrl_c() {
+        let problem = subject().problem;
+        let none = Asked { is_interrupted: true, ..Asked::default() };
+        let without_devices = [Section::Binding, Section::Prices, Section::Rejected, Section::Percentiles];
+        assert_eq!(none.left_out(&problem), without_devices);
+        assert_eq!(Asked { is_interrupted: false, ..none.clone() }.left_out(&problem), []);
+        let terminal = Terminal::new(ColorChoice::Never, true);
+        let all = asked(subject(), &Interrupt::default(), terminal).unwrap().explanation;
+        // Cut after the prices, which are the first answers.
+        let some = Explanation { rejected: Vec::new(), open: Vec::new(), percentiles: Vec::new(), ..all };
+        let some = Asked { explanation: some, is_interrupted: true };
+        assert_eq!(some.left_out(&problem), [Section::Rejected, Section::Percentiles]);
     }
 }

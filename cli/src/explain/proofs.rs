@@ -1,8 +1,9 @@
 //! Costs in words, with what is proven of them.
-use super::asking::Asked;
+use super::asking::{Asked, Section};
 use crate::plan::dollars;
 use serde_json::{Value, json};
 use tidemill_optimizer::explain::{LevelPrice, Open, PRINTED, PercentileCost};
+use tidemill_optimizer::problem::Problem;
 
 /// The least cost that is proven, where it is printed differently from the cost of the plan found.
 pub(super) fn unproven(cost: f64, least: f64) -> String {
@@ -43,12 +44,19 @@ pub(super) fn open_text(open: Open) -> String {
 }
 
 /// Why the explanation proves less than it could: a line for each reason.
-pub(super) fn limits_of_proof(asked: &Asked) -> Vec<String> {
+pub(super) fn limits_of_proof(asked: &Asked, problem: &Problem) -> Vec<String> {
     let effort = asked.explanation.effort;
     let mut lines = Vec::new();
     if asked.is_interrupted {
         let (unasked, all) = (asked.unasked(), asked.explanation.questions);
-        lines.push(format!("interrupted: {unasked} of {all} questions were not answered"));
+        lines.push(match all {
+            0 => "interrupted before the first question was answered".to_owned(),
+            all => format!("interrupted: {unasked} of {all} questions were not answered"),
+        });
+        let left_out = names(asked, problem);
+        if !left_out.is_empty() {
+            lines.push(format!("not computed, and left out: {}", left_out.join(", ")));
+        }
     }
     if effort.cut > 0 {
         let (cut, answered) = (effort.cut, effort.answered);
@@ -59,8 +67,13 @@ pub(super) fn limits_of_proof(asked: &Asked) -> Vec<String> {
     lines
 }
 
+/// Headings of the sections that are left out.
+fn names(asked: &Asked, problem: &Problem) -> Vec<&'static str> {
+    asked.left_out(problem).into_iter().map(Section::name).collect()
+}
+
 /// The effort, for programs.
-pub(super) fn effort_value(asked: &Asked) -> Value {
+pub(super) fn effort_value(asked: &Asked, problem: &Problem) -> Value {
     let effort = asked.explanation.effort;
     json!({
         "questions": asked.explanation.questions,
@@ -69,6 +82,7 @@ pub(super) fn effort_value(asked: &Asked) -> Value {
         "nodes": effort.nodes,
         "cut": effort.cut,
         "is_interrupted": asked.is_interrupted,
+        "not_computed": names(asked, problem),
     })
 }
 
@@ -97,10 +111,21 @@ mod tests {
     fn a_cut_or_an_interrupt_is_said() {
         let effort = Effort { answered: 7, searches: 3, nodes: 9, cut: 2 };
         let explanation = Explanation { questions: 11, effort, ..Explanation::default() };
-        let lines = limits_of_proof(&Asked { explanation: explanation.clone(), is_interrupted: true });
+        let problem = tidemill_problems::small_problem(1);
+        let interrupted = Asked { explanation: explanation.clone(), is_interrupted: true };
+        let lines = limits_of_proof(&interrupted, &problem);
         assert_eq!(lines[0], "interrupted: 4 of 11 questions were not answered");
-        assert!(lines[1].starts_with("the time limit ended 2 of 7 searches"), "{lines:?}");
+        assert_eq!(
+            lines[1],
+            "not computed, and left out: cost of slightly higher levels, rejected plans, cost by the guaranteed \
+             percentile of service times"
+        );
+        assert!(lines[2].starts_with("the time limit ended 2 of 7 searches"), "{lines:?}");
+        let at_once = Asked { is_interrupted: true, ..Asked::default() };
+        let lines = limits_of_proof(&at_once, &problem);
+        assert_eq!(lines[0], "interrupted before the first question was answered");
+        assert!(lines[1].contains("binding limits, cost of slightly"), "{lines:?}");
         let done = Explanation { effort: Effort { cut: 0, ..effort }, ..explanation };
-        assert_eq!(limits_of_proof(&Asked { explanation: done, is_interrupted: false }), [""; 0]);
+        assert_eq!(limits_of_proof(&Asked { explanation: done, is_interrupted: false }, &problem), [""; 0]);
     }
 }

@@ -5,29 +5,19 @@ use super::rates::{Rate, Rated, Rates};
 use crate::answer;
 use crate::arguments::{OutputForm, WatchEdgesArguments};
 use crate::exit::Exit;
-use crate::interrupt::Interrupt;
-use crate::screen::{Key, Line, Screen, Style};
+use crate::screen::{Line, Style};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
+use crate::watching::{EVERY, Look, Page, lines_of, watch};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::time::Duration;
-use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::{bytes, grouped, rate};
-
-/// Time between two looks.
-const EVERY: Duration = Duration::from_secs(1);
-/// Time limit of the wait for a key or for news, so that an interrupt is seen soon.
-const SOON: Duration = Duration::from_millis(100);
 
 /// What was found by one look.
 struct Seen {
     hosts: Vec<Host>,
     edges: Vec<Rated>,
 }
-
-type Look = Result<Seen, Failure>;
 
 /// Shows the edges, once or until a key or an interrupt ends it.
 pub(crate) fn top(arguments: &WatchEdgesArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -38,36 +28,13 @@ pub(crate) fn top(arguments: &WatchEdgesArguments, terminal: &Terminal) -> anyho
         std::thread::sleep(EVERY);
         return once(arguments.output, &look(&mut place, &mut rates)?, terminal);
     }
-    let interrupt = Interrupt::listen()?;
-    interrupt.is_watched();
-    if arguments.output == OutputForm::Json {
-        return follow(&keep_looking(place, rates, first)?, &interrupt);
-    }
-    let Some(screen) = Screen::open(terminal.paints())? else {
-        return Err(Failure::new(Kind::Usage, "standard input and output are not a terminal")
-            .with_help("add `--once` to print once, or `--output json`")
-            .into());
-    };
-    show(screen, &keep_looking(place, rates, first)?, &interrupt)
+    watch((arguments.output, terminal), first, move || look(&mut place, &mut rates), document, page)
 }
 
-fn look(place: &mut Place, rates: &mut Rates) -> Look {
+fn look(place: &mut Place, rates: &mut Rates) -> Look<Seen> {
     let hosts = place.look()?;
     let edges = rates.follow(&hosts);
     Ok(Seen { hosts, edges })
-}
-
-/// Looks on a thread of its own: a service that does not answer holds up no key.
-fn keep_looking(mut place: Place, mut rates: Rates, first: Seen) -> anyhow::Result<Receiver<Look>> {
-    let (sender, seen) = channel();
-    std::thread::Builder::new().name("look".into()).spawn(move || {
-        let mut news = Ok(first);
-        while sender.send(news).is_ok() {
-            std::thread::sleep(EVERY);
-            news = look(&mut place, &mut rates);
-        }
-    })?;
-    Ok(seen)
 }
 
 fn once(form: OutputForm, seen: &Seen, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -81,104 +48,28 @@ fn once(form: OutputForm, seen: &Seen, terminal: &Terminal) -> anyhow::Result<Ex
     Ok(Exit::Success)
 }
 
-/// Prints a line for each look.
-fn follow(seen: &Receiver<Look>, interrupt: &Interrupt) -> anyhow::Result<Exit> {
-    loop {
-        match seen.recv_timeout(SOON) {
-            Ok(news) => {
-                let line = news.as_ref().map_or_else(
-                    |failure| json!({"version": 1, "ok": false, "error": failure.to_string()}),
-                    document,
-                );
-                let mut out = answer::out();
-                writeln!(out, "{line}")?;
-                out.flush()?;
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Success),
-        }
-        if interrupt.is_wanted() {
-            return Ok(Exit::Interrupted);
-        }
-        if !answer::is_read() {
-            return Ok(Exit::Success);
-        }
-    }
-}
-
-fn show(mut screen: Screen, seen: &Receiver<Look>, interrupt: &Interrupt) -> anyhow::Result<Exit> {
-    let mut last = None;
-    let mut at: usize = 0;
-    loop {
-        match seen.try_recv() {
-            Ok(news) => last = Some(news),
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => return Ok(Exit::Success),
-        }
-        let (_, height) = screen.size();
-        let shown = screen.show(&lines(last.as_ref(), &mut at, height));
-        // A terminal that is gone is as good as Ctrl-C.
-        let key = shown.and_then(|()| screen.key(SOON)).unwrap_or(Some(Key::Interrupt));
-        if interrupt.is_wanted() {
-            return Ok(Exit::Interrupted);
-        }
-        match key {
-            Some(Key::Letter('q')) => return Ok(Exit::Success),
-            Some(Key::Interrupt) => return Ok(Exit::Interrupted),
-            Some(Key::Up) => at = at.saturating_sub(1),
-            Some(Key::Down) => at += 1,
-            Some(Key::PageUp) => at = at.saturating_sub(10),
-            Some(Key::PageDown) => at += 10,
-            _ => {}
-        }
-    }
-}
-
-/// The lines of the screen; `at`: the first edge that is shown.
-fn lines(seen: Option<&Look>, at: &mut usize, height: usize) -> Vec<Line> {
-    let mut lines = match seen {
-        None => vec![Line::new("looking …", Style::Weak)],
-        Some(Err(failure)) => {
-            vec![Line::new(failure.to_string(), Style::Alarm), Line::new("trying again", Style::Weak)]
-        }
-        Some(Ok(seen)) => of_hosts(seen, at),
-    };
-    let room = height.saturating_sub(1);
-    lines.truncate(room);
-    lines.resize(room, Line::default());
-    lines.push(Line::new("up down  q ends", Style::Turned));
-    lines
-}
-
-fn of_hosts(seen: &Seen, at: &mut usize) -> Vec<Line> {
-    let mut lines = Vec::new();
+fn page(seen: &Seen) -> Page {
+    let mut head = Vec::new();
     for host in &seen.hosts {
         let name = host.worker.as_deref().unwrap_or("this machine");
-        lines.push(match (&host.listing, &host.problem) {
+        head.push(match (&host.listing, &host.problem) {
             (Some(listing), _) => Line::new(format!("{name}: {}", service(listing)), Style::Strong),
             (None, problem) => {
                 Line::new(format!("{name}: {}", problem.as_deref().unwrap_or("no service")), Style::Alarm)
             }
         });
     }
-    lines.push(Line::default());
+    head.push(Line::default());
     if seen.edges.is_empty() {
-        lines.push(Line::new(
+        head.push(Line::new(
             "no running program has edges there now; calls are in `tidemill net ls`",
             Style::Weak,
         ));
-        return lines;
+        return Page { head, rows: Vec::new() };
     }
-    let mut text = Vec::new();
-    // A vector takes everything.
-    let _ = table(seen).write(&mut text);
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let mut rows = text.lines();
-    lines.extend(rows.next().map(|head| Line::new(head, Style::Strong)));
-    let rows: Vec<&str> = rows.collect();
-    *at = (*at).min(rows.len().saturating_sub(1));
-    lines.extend(rows[*at..].iter().map(|row| Line::new(*row, Style::Plain)));
-    lines
+    let mut rows = lines_of(&table(seen));
+    head.extend(rows.drain(..1));
+    Page { head, rows }
 }
 
 fn table(seen: &Seen) -> Table {
@@ -256,18 +147,13 @@ mod tests {
 
     #[test]
     fn the_screen_shows_services_edges_and_rates() {
-        let mut at = 0;
-        let shown = lines(Some(&Ok(seen())), &mut at, 20);
-        assert_eq!(shown.len(), 20);
-        let text: Vec<&str> = shown.iter().map(|line| line.text.as_str()).collect();
-        assert!(text[0].starts_with("this machine: tidemill "), "{text:?}");
-        assert!(text.iter().any(|line| line.contains("cameras -> detect")), "{text:?}");
-        assert!(text.join("\n").contains("10.0 /s"), "{text:?}");
-        at = 99;
-        lines(Some(&Ok(seen())), &mut at, 20);
-        assert!(at < 20, "{at}");
-        let failure = Failure::new(Kind::Unavailable, "it is gone");
-        assert!(lines(Some(&Err(failure)), &mut at, 5)[0].text.contains("it is gone"));
+        let Page { head, rows } = page(&seen());
+        assert!(head[0].text.starts_with("this machine: tidemill "), "{head:?}");
+        assert!(head[2].text.starts_with("workflow"), "the names of the columns stay: {head:?}");
+        assert!(rows.iter().any(|line| line.text.contains("cameras -> detect")), "{rows:?}");
+        assert!(rows.iter().any(|line| line.text.contains("10.0 /s")), "{rows:?}");
+        let none = page(&Seen { edges: Vec::new(), ..seen() });
+        assert!(none.head[2].text.contains("no running program") && none.rows.is_empty(), "{none:?}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! The curves of a report: latency by percentile and over time, throughput, processor and memory.
+use super::bars::{in_colours, legend};
 use super::series::{Recorder, Step};
 use std::collections::BTreeSet;
 use tidemill_app::figures::{milliseconds, rate};
@@ -47,13 +48,14 @@ pub(crate) fn latency(
             one.leaf("h3", &[], "Share of records within this latency");
             let names: Vec<&str> = sinks.iter().take(SINKS).map(|sink| sink.sink.as_str()).collect();
             by_percentile(&sinks, observer, limit.clone(), one);
-            legend(&names, one);
+            legend(in_colours(&names), one);
         });
         if let Some(slowest) = sinks.first() {
             charts.element("div", &[], |one| {
                 one.leaf("h3", &[], &format!("Over time, at {}", slowest.sink));
                 over_time(&slowest.sink, recorder, limit.clone(), one);
-                legend(&["p50", "p99"], one);
+                // The second of two percentiles has the warmer colour, as in its curve.
+                legend([(1, "p50"), (3, "p99")], one);
             });
         }
     });
@@ -228,19 +230,6 @@ fn coarse(steps: &[Step]) -> Vec<Step> {
 
 fn short_rate(value: f64) -> String {
     if value < 1000.0 { format!("{} /s", few_digits(value)) } else { rate(value) }
-}
-
-fn legend(names: &[&str], markup: &mut Markup) {
-    markup.element("div", &[("class", &"legend")], |legend| {
-        for (index, name) in names.iter().enumerate() {
-            // The second of two percentiles has the warmer colour, as in its curve.
-            let colour = if names == ["p50", "p99"] && index == 1 { 3 } else { index + 1 };
-            legend.element("span", &[], |entry| {
-                entry.leaf("i", &[("class", &format!("b{colour}"))], "");
-                entry.text(name);
-            });
-        }
-    });
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Models on devices: where the time of their batches went, and what they sent.
-use crate::html_table::{NUMBER, table};
+use super::bars::{Bar, bars, legend};
+use crate::html_table::{NAME, NUMBER, table};
 use crate::table::{Side, Table, paragraph};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_app::figures::{bytes, milliseconds};
-use tidemill_drawing::markup::{Attribute, Markup};
+use tidemill_drawing::markup::Markup;
 use tidemill_engine::{DeviceReport, LatencySummary, StageReport};
 use tidemill_spec::plan::{Plan, RemoteRun};
 use tidemill_spec::units::TimeSpan;
@@ -163,40 +164,19 @@ pub(super) fn section(stages: &[StageReport], plan: &Plan, part: &mut Markup) {
 }
 
 fn figures(shown: &[OnDevice<'_>], part: &mut Markup) {
-    let total = |stage: &OnDevice<'_>| stage.parts().iter().map(|(_, part, _)| part.mean_ms).sum::<f64>();
-    let longest = shown.iter().map(total).fold(0.0, f64::max);
     part.leaf(
         "p",
         &[("class", &"note")],
         "Mean time of a batch: in the process of the stage (preparation, copies, runs that were lost), on the way to the \
          device and back, waiting at the device, and its computation there.",
     );
-    let classes = ["b4", "b2", "b3", "b1"];
-    part.element("div", &[("class", &"legend")], |legend| {
-        for (class, name) in classes.into_iter().zip(["client", "network", "queue", "compute"]) {
-            legend.element("span", &[], |entry| {
-                entry.leaf("i", &[("class", &class)], "");
-                entry.text(name);
-            });
-        }
+    let colours = [4, 2, 3, 1];
+    legend(colours.into_iter().zip(["client", "network", "queue", "compute"]), part);
+    let split = shown.iter().map(|stage| {
+        let times = stage.parts().map(|(_, summary, _)| summary.mean_ms);
+        Bar { stage: stage.stage, parts: colours.into_iter().zip(times).collect() }
     });
-    part.element("div", &[("class", &"split")], |split| {
-        for stage in shown {
-            split.element("div", &[("class", &"row")], |row| {
-                row.leaf("div", &[("class", &"id")], stage.stage);
-                row.element("div", &[("class", &"bar")], |bar| {
-                    let parts = classes.into_iter().zip(stage.parts());
-                    for (class, (_, summary, _)) in parts.filter(|(_, (_, summary, _))| summary.mean_ms > 0.0)
-                    {
-                        let width = format!("width:{:.2}%", summary.mean_ms * 100.0 / longest.max(1e-9));
-                        let title = milliseconds(summary.mean_ms);
-                        bar.leaf("span", &[("class", &class), ("style", &width), ("title", &title)], "");
-                    }
-                });
-                row.leaf("div", &[("class", &"n")], &milliseconds(total(stage)));
-            });
-        }
-    });
+    bars(&split.collect::<Vec<_>>(), part);
     let columns = [
         ("Stage", false),
         ("Part", false),
@@ -213,7 +193,7 @@ fn figures(shown: &[OnDevice<'_>], part: &mut Markup) {
                 let mut texts = times(summary).to_vec();
                 texts.extend(has_predictions.then(|| predicted.unwrap_or_else(|| "-".to_owned())));
                 body.element("tr", &[], |row| {
-                    row.leaf("td", ID, stage.stage);
+                    row.leaf("td", NAME, stage.stage);
                     row.leaf("td", &[], name);
                     for text in &texts {
                         row.leaf("td", NUMBER, text);
@@ -223,8 +203,6 @@ fn figures(shown: &[OnDevice<'_>], part: &mut Markup) {
         }
     });
 }
-
-const ID: &[Attribute<'static>] = &[("class", &"id")];
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,8 @@
 //! Driven by what a sink wrote, not by who made it: rows with a camera, a name of the object, `start` and `end` in milliseconds
 //! and the boxes of the track as a text ([`steps`]). Where the sink is judged by boxes its ground truth names the columns, else they
 //! are `camera`, `path` and `vehicle`, or `track` where there is no such one. Pictures are cut out of the videos that the workflow reads.
+use super::bars::{COLOURS, in_colours, legend};
 use super::records::{Medium, picture};
-use super::windows::legend;
 use super::written::{self, Row};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,6 @@ const PICTURES: usize = 6;
 const BUDGET: usize = 1 << 20;
 /// Room around a box, as a share of its sides.
 const AROUND: f64 = 0.2;
-/// Colours of the page.
-const COLOURS: usize = 8;
 
 /// One track of an object.
 struct Track {
@@ -279,7 +277,7 @@ impl Objects {
         part.leaf("p", &[], &text);
         part.leaf("h3", &[], "Times at each camera");
         let names: Vec<&str> = self.cameras.iter().map(String::as_str).collect();
-        legend(&names, part);
+        legend(in_colours(&names), part);
         self.timeline(part);
         let more = self.objects.len().saturating_sub(ROWS);
         if more > 0 {

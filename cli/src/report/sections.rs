@@ -1,16 +1,15 @@
 //! Parts of a report: tables, bars and cards.
+use super::bars::{Bar, bars, legend};
 use super::records::{Medium, Pair, Shown, SinkRecords};
 use crate::drawing::picture::{self, Line, Picture};
 use crate::drawing::svg;
-use crate::html_table::{NUMBER, table};
+use crate::html_table::{NAME, NUMBER, table};
 use crate::outline::{self, Role};
 use tidemill_app::figures::{grouped, milliseconds, rate};
 use tidemill_app::preparation::{ChosenModel, Prepared};
 use tidemill_app::slo::{Verdict, is_short};
 use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::{LatencySummary, LetterSample, RunReport, StageReport};
-
-const NAME: &[Attribute<'static>] = &[("class", &"id")];
 
 /// Required and measured values; `complete`: the run has ended.
 pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
@@ -133,45 +132,24 @@ fn measured(prepared: &Prepared, report: &RunReport) -> Picture {
 /// Bars of the time of a record in each stage, and the figures.
 pub(super) fn stages(report: &RunReport, part: &mut Markup) {
     let shown: Vec<&StageReport> = report.stages.iter().filter(|stage| stage.compute.count > 0).collect();
-    let total = |stage: &StageReport| stage.transfer.mean_ms + stage.queue.mean_ms + stage.compute.mean_ms;
-    let longest = shown.iter().map(|stage| total(stage)).fold(0.0, f64::max);
     part.leaf(
         "p",
         &[("class", &"note")],
         "Mean time of a record in each stage. Joins and windows wait until an epoch is complete; models wait for a batch \
          and for their turn. Stages run side by side, so these times need not add up to the latency.",
     );
-    part.element("div", &[("class", &"legend")], |legend| {
-        let is_there =
-            |of: fn(&StageReport) -> &LatencySummary| shown.iter().any(|stage| of(stage).count > 0);
-        let kinds = [
-            ("b2", "transfer from another slot", is_there(|stage| &stage.transfer)),
-            ("b3", "waiting", is_there(|stage| &stage.queue)),
-            ("b1", "computing", true),
-        ];
-        for (class, name, _) in kinds.into_iter().filter(|(.., is_there)| *is_there) {
-            legend.element("span", &[], |entry| {
-                entry.leaf("i", &[("class", &class)], "");
-                entry.text(name);
-            });
-        }
-    });
-    part.element("div", &[("class", &"split")], |split| {
-        for stage in &shown {
-            split.element("div", &[("class", &"row")], |row| {
-                row.leaf("div", &[("class", &"id")], &stage.stage);
-                row.element("div", &[("class", &"bar")], |bar| {
-                    let parts = [("b2", &stage.transfer), ("b3", &stage.queue), ("b1", &stage.compute)];
-                    for (class, summary) in parts.into_iter().filter(|(_, summary)| summary.mean_ms > 0.0) {
-                        let width = format!("width:{:.2}%", summary.mean_ms * 100.0 / longest.max(1e-9));
-                        let title = milliseconds(summary.mean_ms);
-                        bar.leaf("span", &[("class", &class), ("style", &width), ("title", &title)], "");
-                    }
-                });
-                row.leaf("div", &[("class", &"n")], &milliseconds(total(stage)));
-            });
-        }
-    });
+    let is_there = |of: fn(&StageReport) -> &LatencySummary| shown.iter().any(|stage| of(stage).count > 0);
+    let kinds = [
+        ((2, "transfer from another slot"), is_there(|stage| &stage.transfer)),
+        ((3, "waiting"), is_there(|stage| &stage.queue)),
+        ((1, "computing"), true),
+    ];
+    legend(kinds.into_iter().filter(|(_, is_there)| *is_there).map(|(kind, _)| kind), part);
+    let parts = |stage: &StageReport| {
+        vec![(2, stage.transfer.mean_ms), (3, stage.queue.mean_ms), (1, stage.compute.mean_ms)]
+    };
+    let split = shown.iter().map(|stage| Bar { stage: &stage.stage, parts: parts(stage) });
+    bars(&split.collect::<Vec<_>>(), part);
     let columns = [
         ("Stage", false),
         ("In", true),

@@ -1,4 +1,5 @@
 //! Counts of event-time windows as curves, for sinks with the columns `window_start` and `window_end`.
+use super::bars::{in_colours, legend};
 use super::written::{self, Row, Written};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,7 +193,7 @@ fn draw(sink: &Written, column: &str, series: &Series, left_out: usize, markup: 
     .draw(markup);
     let names: Vec<&str> =
         groups.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty()).collect();
-    legend(&names, markup);
+    legend(in_colours(&names), markup);
     let cut = if sink.is_cut { "Only the start of the file was read. " } else { "" };
     let hidden = if hidden > 0 { format!("{hidden} smaller groups are left out. ") } else { String::new() };
     let twice = match left_out {
@@ -203,18 +204,6 @@ fn draw(sink: &Written, column: &str, series: &Series, left_out: usize, markup: 
     if !note.is_empty() {
         markup.leaf("p", &[("class", &"note")], note.trim_end());
     }
-}
-
-/// Names with their colours.
-pub(super) fn legend(names: &[&str], markup: &mut Markup) {
-    markup.element("div", &[("class", &"legend")], |legend| {
-        for (index, name) in names.iter().enumerate() {
-            legend.element("span", &[], |entry| {
-                entry.leaf("i", &[("class", &format!("b{}", index % GROUPS + 1))], "");
-                entry.text(name);
-            });
-        }
-    });
 }
 
 #[cfg(test)]

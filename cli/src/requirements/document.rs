@@ -1,7 +1,8 @@
 //! The answer for programs. Times are seconds, bandwidths bits per second, parts of 1.
 use serde_json::{Value, json};
-use tidemill_app::requirements::{KnownLink, OfModel, OfOperator, Requirements, Verdict};
+use tidemill_app::requirements::{KnownLink, OfModel, OfOperator, PlannedDevice, Requirements, Verdict};
 use tidemill_replay::change::Change;
+use tidemill_spec::units::TimeSpan;
 
 /// The whole answer. An infinite bandwidth is `null`.
 pub(super) fn document(found: &Requirements) -> Value {
@@ -35,6 +36,9 @@ fn model(found: &Requirements, operator: &OfOperator, of: &OfModel) -> Value {
     json!({
         "variant": of.variant,
         "device": of.device,
+        "sends": of.sends,
+        "batch": of.batch,
+        "planned_device": of.planned.as_ref().and_then(|planned| planned.device.as_ref()).map(planned),
         "how": of.how.to_string(),
         "local": of.run.local,
         "allowed": found.bound.allowed(&of.run),
@@ -47,6 +51,19 @@ fn model(found: &Requirements, operator: &OfOperator, of: &OfModel) -> Value {
         "exceeded_by": of.exceeded_by.map(|term| term.name()),
         "frontier": frontier.collect::<Vec<_>>(),
         "links": verdicts.collect::<Vec<_>>(),
+    })
+}
+
+/// What the plan expects of a device; times are null in a plan that was written by hand.
+fn planned(device: &PlannedDevice) -> Value {
+    let seconds = |time: TimeSpan| time.0 as f64 / 1e9;
+    let expected = device.expected.as_ref();
+    json!({
+        "id": device.id,
+        "share": device.share,
+        "round_trip": expected.map(|run| seconds(run.round_trip)),
+        "transfer": expected.map(|run| seconds(run.transfer)),
+        "compute": expected.map(|run| seconds(run.compute)),
     })
 }
 

@@ -1,12 +1,14 @@
 //! The answer for people.
 use crate::arguments::RequirementsArguments;
 use crate::table::{Side, Table, hanging};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use tidemill_app::figures::{bytes, milliseconds};
 use tidemill_app::requirements::{OfModel, OfOperator, Requirements, Verdict};
 use tidemill_replay::change::{Alternative, Change};
 use tidemill_replay::frontier::Bound;
 use tidemill_replay::link::{GOODPUT, nominal_bits};
+use tidemill_spec::plan::Sends;
 use tidemill_spec::profile::How;
 
 /// Writes everything.
@@ -21,7 +23,11 @@ pub(super) fn write(
         "{}: links over which a model's device may be remote for {budget} more time\n",
         found.workflow
     )?;
-    let records = if found.batch == 1 { "1 record".to_owned() } else { format!("{} records", found.batch) };
+    let records = match found.batch {
+        Some(1) => "1 record".to_owned(),
+        Some(batch) => format!("{batch} records"),
+        None => "a batch of the plan".to_owned(),
+    };
     let meaning = match found.bound.window {
         1 => format!(
             "A run of {records} takes the time `local` on a device of its own machine. With the same device over a link,\n\
@@ -74,27 +80,33 @@ fn frontier(
         Some(bandwidth) => format!("round trip at {bandwidth}"),
         None => "longest round trip".to_owned(),
     };
-    let mut columns: Vec<(String, Side)> = vec![
-        ("variant".into(), Side::Left),
-        ("device".into(), Side::Left),
+    let is_planned = operator.models.iter().any(|of| of.planned.is_some());
+    let mut columns: Vec<(String, Side)> =
+        vec![("variant".into(), Side::Left), ("device".into(), Side::Left)];
+    if is_planned {
+        columns.extend([("sends".into(), Side::Left), ("batch".into(), Side::Right)]);
+    }
+    columns.extend([
         ("local".into(), Side::Right),
         ("may add".into(), Side::Right),
         ("to it".into(), Side::Right),
         ("back".into(), Side::Right),
-    ];
+    ]);
     let heads = operator.round_trips.iter().map(|round_trip| (span(*round_trip), Side::Right));
     columns.extend(heads.chain([(longest, Side::Right)]));
     let mut table = Table::of(columns);
     for of in &operator.models {
         let mark = if of.how == How::Predicted { " (predicted)" } else { "" };
-        let mut row = vec![
-            of.variant.clone(),
-            of.device.clone(),
+        let mut row = vec![of.variant.clone(), of.device.clone()];
+        if is_planned {
+            row.extend([sent(of.sends).to_owned(), of.batch.to_string()]);
+        }
+        row.extend([
             format!("{}{mark}", span(of.run.local)),
             span(found.bound.allowed(&of.run)),
             size(of.run.up),
             size(of.run.down),
-        ];
+        ]);
         let cell = |least: &Option<f64>| least.map_or_else(|| "-".to_owned(), bandwidth);
         row.extend(of.least_bandwidths.iter().map(cell));
         row.push(longest_round_trip(of));
@@ -104,7 +116,41 @@ fn frontier(
     if operator.models.iter().any(|of| of.least_bandwidths.contains(&None)) {
         writeln!(out, "-  no bandwidth is enough")?;
     }
-    Ok(())
+    let told: BTreeSet<String> = operator.models.iter().filter_map(as_planned).collect();
+    told.iter().try_for_each(|line| hanging(out, "", line))
+}
+
+/// What the plan has of a model, and what of it is judged.
+fn as_planned(of: &OfModel) -> Option<String> {
+    let planned = of.planned.as_ref()?;
+    let Some(device) = &planned.device else {
+        return Some(format!(
+            "plan: {} is on no device of the plan; judged as if it sent {}",
+            of.variant,
+            sent(of.sends)
+        ));
+    };
+    let batch = match planned.batch {
+        1 => "single records".to_owned(),
+        batch => format!("batches of {batch}"),
+    };
+    let what = format!("plan: {} sends {} in {batch} to {}", of.variant, sent(planned.sends), device.id);
+    Some(match &device.expected {
+        Some(run) => {
+            let [compute, round_trip] = [run.compute, run.round_trip].map(|time| span(time.0 as f64 / 1e9));
+            format!("{what}: {compute} there, which is `local`, over a round trip of {round_trip}")
+        }
+        None => format!(
+            "{what}, and expects nothing of it: `local` is the profile's time over the share of the device"
+        ),
+    })
+}
+
+fn sent(sends: Sends) -> &'static str {
+    match sends {
+        Sends::Tensors => "tensors",
+        Sends::Rows => "rows",
+    }
 }
 
 fn longest_round_trip(of: &OfModel) -> String {
@@ -131,8 +177,14 @@ fn verdicts(found: &Requirements, out: &mut dyn Write) -> io::Result<()> {
             ("cheapest change that fits", Side::Left),
         ]);
         for (operator, of, verdict) in of_link(found, place) {
-            let fits =
-                if verdict.fits { "yes".to_owned() } else { format!("no: {}", verdict.binding.name()) };
+            // A link without a limit stands for all with its round trip.
+            let least = operator.round_trips.iter().position(|known| *known == link.round_trip);
+            let least = least.filter(|_| link.up.is_infinite()).and_then(|at| of.least_bandwidths[at]);
+            let fits = match (verdict.fits, least) {
+                (true, Some(least)) => format!("yes, from {}", bandwidth(least)),
+                (true, None) => "yes".to_owned(),
+                (false, _) => format!("no: {}", verdict.binding.name()),
+            };
             let change = match &verdict.change {
                 _ if verdict.fits => String::new(),
                 Some((way, slow_down)) => changed(way, *slow_down),

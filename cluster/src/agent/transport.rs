@@ -5,7 +5,7 @@ use crate::metrics::{NET_RESTARTS, NET_SERVES};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidemill_app::net_process::{NetTask, PublicPart};
+use tidemill_app::net_process::{GroupsPart, NetTask, PublicPart};
 use tidemill_link::remote::Certificates;
 use tidemill_net::supervise::{Supervision, Supervisor};
 use tidemill_service::{Figure, Host, HostService};
@@ -115,6 +115,7 @@ impl HostService for Serving {
                 public: Some(public),
                 grpc: None,
                 grpc_servers: Vec::new(),
+                groups: GroupsPart::default(),
             };
             serde_json::to_string(&task).unwrap_or_default()
         };

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use tch::Tensor;
+use tidemill_device::processor::check_outputs;
 
 /// Bytes of a message.
 const ROOM: usize = 2048;
@@ -29,7 +30,7 @@ unsafe extern "C" {
 }
 
 /// A loaded package.
-pub(crate) struct Package(NonNull<c_void>);
+pub struct Package(NonNull<c_void>);
 
 // SAFETY: it belongs to no thread, and is used by one at a time: `run` takes it mutably.
 unsafe impl Send for Package {}
@@ -76,13 +77,11 @@ impl Package {
         let results = results.into_iter().filter(|result| !result.is_null());
         // SAFETY: each is a tensor on the heap, as those of `tch` are, and has no other owner.
         let results: Vec<Tensor> = results.map(|result| unsafe { Tensor::from_ptr(result.cast()) }).collect();
-        match is_done {
-            false => Err(text(&reason)),
-            true if found != outputs => {
-                Err(format!("it gives {found} tensors, but its manifest has {outputs} outputs"))
-            }
-            true => Ok(results),
+        if !is_done {
+            return Err(text(&reason));
         }
+        check_outputs(found, outputs)?;
+        Ok(results)
     }
 }
 

@@ -3,7 +3,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use tidemill_device::own::{Starter, program};
-use tidemill_device_tvm::tvm::{NAME, Tvm};
+use tidemill_device::processor::Library;
+use tidemill_device_tvm::tvm::Tvm;
 use tidemill_machine::places::cache_folder;
 
 /// Tells TVM's runtime how many threads a run uses. It reads the variable once, before the first run.
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     }
     let cache = cache_folder().unwrap_or_else(std::env::temp_dir).join("device");
     let trusted = std::env::var_os(TRUST).is_some_and(|value| value == "1");
-    program(NAME, &cache, |starter| Tvm { trusts_client: trusted || starter == Starter::Executor })
+    program(Tvm::NAME, &cache, |starter| Tvm { trusts_client: trusted || starter == Starter::Executor })
 }
 
 /// Replaces this process. Returns only if that fails.

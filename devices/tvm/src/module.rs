@@ -3,6 +3,7 @@ use crate::about::About;
 use crate::rows;
 use crate::tensors::{append, element_of, reason, shape_of, to_tensor};
 use std::path::Path;
+use tidemill_device::processor::check_outputs;
 use tidemill_device::value::{Element, Value};
 use tvm_ffi::{Any, AnyView, Array, DLDeviceType, Function, Module, Tensor};
 
@@ -10,7 +11,7 @@ use tvm_ffi::{Any, AnyView, Array, DLDeviceType, Function, Module, Tensor};
 const POOLED: i32 = 2;
 
 /// A module that is ready to run.
-pub(crate) struct Loaded {
+pub struct Loaded {
     main: Function,
     /// None of a module that `tidemill models compile` did not write: it takes tensors as they are.
     about: Option<About>,
@@ -41,7 +42,7 @@ impl Loaded {
     }
 
     /// Computes all outputs.
-    pub(crate) fn run(&self, inputs: &[Value]) -> Result<Vec<Value>, String> {
+    pub(crate) fn run(&self, inputs: &[&Value]) -> Result<Vec<Value>, String> {
         let Some(about) = &self.about else { return self.as_they_are(inputs) };
         match (rows::records(about, inputs)?, about.batch) {
             (Some(records), Some(batch)) if records != batch => {
@@ -51,7 +52,7 @@ impl Loaded {
         }
     }
 
-    fn as_they_are(&self, inputs: &[Value]) -> Result<Vec<Value>, String> {
+    fn as_they_are(&self, inputs: &[&Value]) -> Result<Vec<Value>, String> {
         let tensors = inputs.iter().map(|value| to_tensor(value.element(), value.shape(), value.bytes()));
         let results = self.call(&tensors.collect::<Result<Vec<_>, _>>()?)?;
         let values = results.iter().map(|tensor| {
@@ -66,7 +67,7 @@ impl Loaded {
     fn in_batches(
         &self,
         about: &About,
-        inputs: &[Value],
+        inputs: &[&Value],
         records: usize,
         batch: usize,
     ) -> Result<Vec<Value>, String> {
@@ -94,10 +95,7 @@ impl Loaded {
         let arguments: Vec<AnyView<'_>> = tensors.iter().map(AnyView::from).collect();
         let result = self.main.call_packed(&arguments).map_err(|error| reason(&error))?;
         let tensors = tensors_of(result)?;
-        if tensors.len() != self.outputs {
-            let found = tensors.len();
-            return Err(format!("it gives {found} tensors, but its manifest has {} outputs", self.outputs));
-        }
+        check_outputs(tensors.len(), self.outputs)?;
         Ok(tensors)
     }
 }

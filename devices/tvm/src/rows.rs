@@ -4,7 +4,7 @@ use std::ops::Range;
 use tidemill_device::value::Value;
 
 /// Number of records in the inputs of a run; none if the module takes them as they are.
-pub(crate) fn records(about: &About, inputs: &[Value]) -> Result<Option<usize>, String> {
+pub(crate) fn records(about: &About, inputs: &[&Value]) -> Result<Option<usize>, String> {
     let first = inputs.first().and_then(|value| value.shape().first());
     let records = about.batch.map(|_| first.copied().unwrap_or_default());
     for (port, value) in about.inputs.iter().zip(inputs) {
@@ -67,6 +67,7 @@ mod tests {
 
     #[test]
     fn a_batch_may_have_any_number_of_records_but_each_its_shape() {
+        let records = |about: &About, inputs: &[Value]| records(about, &inputs.iter().collect::<Vec<_>>());
         let batched = about("2");
         assert_eq!(records(&batched, &zeros([&[5, 3], &[5]])), Ok(Some(5)));
         assert!(records(&batched, &zeros([&[5, 4], &[5]])).is_err());

@@ -2,18 +2,15 @@
 use std::fs;
 use std::time::Duration;
 use tidemill_extension::heartbeat::REGISTRATION;
-use tidemill_link::remote::{Certificates, Credentials};
+use tidemill_link::remote::Credentials;
 use tidemill_service::{Host, Supervisor, Watched};
 
-/// A host whose certificate is its own authority.
+#[path = "../../../runtime/link/tests/remote/authority.rs"]
+mod authority;
+
+/// A host with a certificate.
 fn host(folder: &std::path::Path) -> Host {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let own = rcgen::CertificateParams::new(vec!["tidemill".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let certificates = Certificates {
-        chain_pem: own.pem().into_bytes(),
-        key_pem: key.serialize_pem().into_bytes(),
-        authority_pem: own.pem().into_bytes(),
-    };
+    let certificates = authority::Authority::named("tests").certify("tidemill", |_| {});
     Host {
         folder: folder.to_owned(),
         worker: "edge".into(),

@@ -179,7 +179,12 @@ impl OperatorKind for MlKind {
     }
 
     fn facts(&self) -> OperatorFacts {
-        OperatorFacts { computation: Computation::Inference, loads_models: true, ..OperatorFacts::DEFAULT }
+        OperatorFacts {
+            computation: Computation::Inference,
+            loads_models: true,
+            device_prepares: true,
+            ..OperatorFacts::DEFAULT
+        }
     }
 
     fn facts_of(&self, options: &Value) -> OperatorFacts {

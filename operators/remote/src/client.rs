@@ -38,6 +38,26 @@ impl DeviceBackend {
         Self { times, ..self.clone() }
     }
 
+    /// Its session with the device.
+    pub(crate) fn session(&self) -> &Arc<DeviceSession> {
+        &self.session
+    }
+
+    /// A model that all clones share, which the first of them loads.
+    pub(crate) fn once<E>(
+        &self,
+        name: &str,
+        load: impl FnOnce() -> Result<ModelId, E>,
+    ) -> Result<ModelId, E> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(model) = loaded.get(name) {
+            return Ok(*model);
+        }
+        let model = load()?;
+        loaded.insert(name.to_owned(), model);
+        Ok(model)
+    }
+
     fn failed(&self, model: &str, error: CallError) -> BackendError {
         let (backend, model) = (self.name, model.to_owned());
         match error {
@@ -120,29 +140,23 @@ impl Backend for DeviceBackend {
     fn load(&self, facts: &ModelFacts) -> Result<Box<dyn Session>, BackendError> {
         let path = facts.path.display().to_string();
         let refused = |reason: String| BackendError::Load { backend: self.name, path: path.clone(), reason };
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let model = match loaded.get(&facts.sha256) {
-            Some(model) => *model,
-            None => {
-                let artifact = artifact(facts, self.name).map_err(|error| refused(error.to_string()))?;
-                let folder = facts.path.parent().unwrap_or(Path::new("")).to_owned();
-                let open = |at: usize| {
-                    let file = File::open(folder.join(&artifact.files[at].name))?;
-                    Ok(Box::new(file) as Box<dyn std::io::Read>)
-                };
-                let model = self.session.load(&artifact, open);
-                let model = model.and_then(|model| self.session.flush().map(|()| model));
-                let model = model.map_err(|error| match error {
-                    // Others, such as a cache that is full, are no fault of the back end.
-                    CallError::Failed(failure) if matches!(failure.error, DeviceError::Load { .. }) => {
-                        refused(failure.error.to_string())
-                    }
-                    other => self.failed(&path, other),
-                })?;
-                loaded.insert(facts.sha256.clone(), model);
-                model
-            }
-        };
+        let model = self.once(&facts.sha256, || {
+            let artifact = artifact(facts, self.name).map_err(|error| refused(error.to_string()))?;
+            let folder = facts.path.parent().unwrap_or(Path::new("")).to_owned();
+            let open = |at: usize| {
+                let file = File::open(folder.join(&artifact.files[at].name))?;
+                Ok(Box::new(file) as Box<dyn std::io::Read>)
+            };
+            let model = self.session.load(&artifact, open);
+            let model = model.and_then(|model| self.session.flush().map(|()| model));
+            model.map_err(|error| match error {
+                // Others, such as a cache that is full, are no fault of the back end.
+                CallError::Failed(failure) if matches!(failure.error, DeviceError::Load { .. }) => {
+                    refused(failure.error.to_string())
+                }
+                other => self.failed(&path, other),
+            })
+        })?;
         let name = facts.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Box::new(RemoteModel { backend: self.clone(), model, name, resident: HashMap::new() }))
     }

@@ -4,7 +4,9 @@
 //! is computed again by a new session, and a device that cannot be reached is replaced by the back ends of this process. A batch
 //! that loses three sessions is given back to the engine as lost: it may be the reason.
 pub mod direct;
+mod elsewhere;
 mod prepared;
+mod tried;
 
 use crate::client::DeviceBackend;
 use crate::open_inference::{self, OpenInference};
@@ -12,11 +14,10 @@ use crate::own_program;
 use crate::reach::{Own, Place, ReachError, Reached};
 use crate::rows::RemoteRows;
 use arrow_array::RecordBatch;
+use elsewhere::{Elsewhere, Inner};
 use prepared::Prepared;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tidemill_device::session::Session;
 use tidemill_engine::{
     ExecutorFactory, ExecutorRequest, ExecutorSpec, ModelExecutor, PreparedModel, start_local,
@@ -161,6 +162,15 @@ impl Device {
         })
     }
 
+    /// The address of a target, for messages.
+    fn address(&self, at: usize) -> String {
+        match &self.targets[at] {
+            Target::Device(Place::At { address, .. }) => address.to_string(),
+            Target::Device(Place::Own { .. }) => self.name.clone(),
+            Target::Server(server) => server.place().to_owned(),
+        }
+    }
+
     /// Says why this process computes instead. `drained`: the address of the device whose session has just ended because it is drained:
     /// advice to start it would be wrong.
     fn instead(&self, error: &OperatorError, drained: Option<&str>) -> String {
@@ -259,11 +269,7 @@ impl Connected {
 
     /// Its address, for messages.
     fn address(&self) -> String {
-        match &self.device.targets[self.at] {
-            Target::Device(Place::At { address, .. }) => address.to_string(),
-            Target::Device(Place::Own { .. }) => self.device.name.clone(),
-            Target::Server(server) => server.place().to_owned(),
-        }
+        self.device.address(self.at)
     }
 
     /// Whether the device ended the session: the next one belongs elsewhere.
@@ -273,8 +279,8 @@ impl Connected {
 
     /// Its address, if the whole device is drained, not only this session.
     fn drained(&self) -> Option<String> {
-        let is_drained = self.is_dismissed() && self.lost().is_some_and(|reason| reason.contains("drained"));
-        is_drained.then(|| self.address())
+        let There::Device { session, .. } = &self.there else { return None };
+        session.is_drained().then(|| self.address())
     }
 
     /// Where to look for the next session, as a position: here, unless this device takes no session any more.
@@ -287,9 +293,9 @@ impl Connected {
         let Device { name, spec, models, sends_rows, .. } = &*self.device;
         let (why, times) = (format!("on {name}"), Times::default());
         let instance = match &self.there {
-            There::Device { backend, session, .. } if *sends_rows => {
-                let backend = ChosenBackend { name: backend.name().to_owned(), why };
-                let rows = RemoteRows::load(spec, Arc::clone(session), name, backend, Arc::clone(&times))?;
+            There::Device { backend, .. } if *sends_rows => {
+                let chosen = ChosenBackend { name: backend.name().to_owned(), why };
+                let rows = RemoteRows::load(spec, backend, name, chosen, Arc::clone(&times))?;
                 return Ok((Box::new(rows), times));
             }
             There::Device { backend, .. } => {
@@ -305,199 +311,6 @@ impl Connected {
     fn inner(self: Arc<Self>) -> Result<Inner, OperatorError> {
         let (instance, times) = self.instance()?;
         Ok(Inner::There(self, instance, times))
-    }
-}
-
-/// Where a model computes now.
-enum Current {
-    /// Nothing was tried yet.
-    Unknown,
-    /// By the session of this number.
-    There(u64, Arc<Connected>),
-    /// By this process since this time; the number of the last session.
-    Here(u64, Instant),
-}
-
-/// A model of several copies, which find a new device together.
-struct Elsewhere {
-    device: Arc<Device>,
-    place: Mutex<Current>,
-    now: Box<dyn Fn() -> Instant + Send + Sync>,
-    /// A thread looks for the device.
-    looks: AtomicBool,
-    /// The model that it has loaded by the session of this number, for the first copy that returns.
-    ready: Mutex<Option<(u64, Inner)>>,
-    /// The run has begun before: without the device, this process computes from the first batch on.
-    again: bool,
-}
-
-#[expect(clippy::disallowed_methods, reason = "a device is away in real time; no record depends on it")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-/// What a copy computes with.
-enum Inner {
-    There(Arc<Connected>, Box<dyn Inference>, Times),
-    Here(Box<dyn Inference>),
-}
-
-impl Elsewhere {
-    fn of(spec: &ExecutorSpec, again: bool) -> Result<Arc<Self>, OperatorError> {
-        let (device, place) = (Arc::new(Device::of(spec)?), Mutex::new(Current::Unknown));
-        let (looks, ready) = (AtomicBool::new(false), Mutex::new(None));
-        Ok(Arc::new(Self { device, place, now: Box::new(now), looks, ready, again }))
-    }
-
-    /// Another copy of the model.
-    fn copy(self: &Arc<Self>) -> Result<Remote, OperatorError> {
-        let (number, inner) = self.current(None)?;
-        Ok(Remote { shared: Arc::clone(self), number, inner })
-    }
-
-    fn place(&self) -> MutexGuard<'_, Current> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An instance on the present device, with its number. `failed`: the session of this number is lost.
-    fn current(&self, failed: Option<u64>) -> Result<(u64, Inner), OperatorError> {
-        let mut place = self.place();
-        let (number, is_first) = match &*place {
-            Current::There(number, connected) if failed != Some(*number) && connected.lost().is_none() => {
-                let connected = Arc::clone(connected);
-                let number = *number;
-                drop(place);
-                let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
-                return match ready {
-                    Some((of, inner)) if of == number => Ok((number, inner)),
-                    _ => Ok((number, connected.inner()?)),
-                };
-            }
-            Current::Here(number, _) => {
-                let number = *number;
-                drop(place);
-                return Ok((number, Inner::Here(self.here()?)));
-            }
-            Current::There(number, _) => (*number, false),
-            Current::Unknown => (0, !self.again),
-        };
-        let (from, at, drained) = match &*place {
-            Current::There(_, connected) => (connected.next(), connected.at, connected.drained()),
-            Current::Here(..) | Current::Unknown => (0, 0, None),
-        };
-        match self.loaded(from) {
-            Ok((connected, inner)) => {
-                if at != connected.at {
-                    let (address, model) = (connected.address(), &self.device.spec.variant);
-                    tracing::warn!(device = self.device.name, model, address, "another device computes");
-                }
-                *place = Current::There(number + 1, connected);
-                Ok((number + 1, inner))
-            }
-            // A proxy of our own can always be started; a run begins with the devices of its plan. Later, a device that has changed, and
-            // cannot load the model any more, is as good as none.
-            Err(error)
-                if is_first || matches!(self.device.targets[..], [Target::Device(Place::Own { .. })]) =>
-            {
-                Err(error)
-            }
-            Err(error) => {
-                let reason = self.device.instead(&error, drained.as_deref());
-                tracing::warn!(model = self.device.spec.variant, "{reason}");
-                *place = Current::Here(number, (self.now)());
-                drop(place);
-                Ok((number, Inner::Here(self.here()?)))
-            }
-        }
-    }
-
-    /// Opens a session with the first target from this position on that answers and loads the model. The error has the reason of each.
-    fn loaded(&self, from: usize) -> Result<(Arc<Connected>, Inner), OperatorError> {
-        let all = self.device.targets.len();
-        let mut errors: Vec<OperatorError> = Vec::new();
-        for at in (0..all).map(|step| (from + step) % all) {
-            match self.loaded_at(at) {
-                Ok(found) => return Ok(found),
-                Err(error) => errors.push(error),
-            }
-        }
-        if errors.len() == 1
-            && let Some(only) = errors.pop()
-        {
-            return Err(only);
-        }
-        let reasons: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
-        let message = reasons.join("; a spare: ");
-        Err(match errors.iter().any(|error| error.lost) {
-            true => OperatorError::lost(message),
-            false => OperatorError::new(message),
-        })
-    }
-
-    fn loaded_at(&self, at: usize) -> Result<(Arc<Connected>, Inner), OperatorError> {
-        let mut tries = 1;
-        loop {
-            let connected = Arc::new(self.device.connected(at)?);
-            match Arc::clone(&connected).inner() {
-                Ok(inner) => return Ok((connected, inner)),
-                // It ended while it loaded the model, which is no batch's fault.
-                Err(error) if error.lost && tries < LOADS => tries += 1,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn here(&self) -> Result<Box<dyn Inference>, OperatorError> {
-        self.device.models.instance(&self.device.spec)
-    }
-
-    /// Computes here for a while: the device of this number is there, but has no memory left.
-    fn leave(&self, number: u64, error: &OperatorError) -> Result<Inner, OperatorError> {
-        let mut place = self.place();
-        if matches!(&*place, Current::There(present, _) if *present == number) {
-            tracing::warn!(
-                model = self.device.spec.variant,
-                "{error}: this process computes instead, and tries the device again later"
-            );
-            *place = Current::Here(number, (self.now)());
-        }
-        drop(place);
-        Ok(Inner::Here(self.here()?))
-    }
-
-    /// Looks for the device while this process computes instead, on a thread of its own: no batch waits for one that does not answer.
-    fn look_again(self: &Arc<Self>) {
-        let mut place = self.place();
-        let Current::Here(_, since) = &mut *place else { return };
-        let now = (self.now)();
-        if now.saturating_duration_since(*since) < AGAIN || self.looks.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        *since = now;
-        drop(place);
-        let shared = Arc::clone(self);
-        let looking = Builder::new().name("tm-device-again".into()).spawn(move || {
-            shared.look();
-            shared.looks.store(false, Ordering::Release);
-        });
-        if looking.is_err() {
-            self.looks.store(false, Ordering::Release);
-        }
-    }
-
-    fn look(&self) {
-        let Ok((connected, inner)) = self.loaded(0) else { return };
-        let mut place = self.place();
-        if let Current::Here(number, _) = *place {
-            let Device { name, spec, .. } = &*self.device;
-            tracing::warn!(device = name, model = spec.variant, "the device computes again");
-            *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some((number + 1, inner));
-            *place = Current::There(number + 1, connected);
-        }
-    }
-
-    fn is_there(&self) -> bool {
-        matches!(&*self.place(), Current::There(..))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Rows that are prepared and finished at the device: a picture travels as it was taken, not as the tensor that it becomes.
-use crate::client::kept_error;
+use crate::client::{DeviceBackend, kept_error};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
@@ -85,13 +85,13 @@ pub(crate) struct RemoteRows {
 }
 
 impl RemoteRows {
-    /// Loads a model at the device, with one of its back ends.
+    /// Loads a model at the device, with one of its back ends; copies share it.
     ///
     /// # Errors
     /// The device cannot load it, or is lost.
     pub(crate) fn load(
         spec: &ModelSpec,
-        session: Arc<Session>,
+        there: &DeviceBackend,
         device: &str,
         backend: ChosenBackend,
         times: Arc<Mutex<DeviceTimes>>,
@@ -121,7 +121,11 @@ impl RemoteRows {
             let path = if at == 0 { spec.manifest.clone() } else { folder.join(&artifact.files[at].name) };
             Ok(Box::new(File::open(path)?) as Box<dyn std::io::Read>)
         };
-        let model = session.load(&artifact, open).and_then(|model| session.flush().map(|()| model));
+        let hashes: Vec<&str> = artifact.files.iter().map(|file| file.hash.as_str()).collect();
+        let session = Arc::clone(there.session());
+        let model = there.once(&format!("rows {}", hashes.join(" ")), || {
+            session.load(&artifact, open).and_then(|model| session.flush().map(|()| model))
+        });
         let model = model.map_err(|error| kept_error(device, error))?;
         Ok(Self { rows, session, model, device: device.to_owned(), backend, times })
     }

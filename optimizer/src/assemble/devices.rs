@@ -7,9 +7,9 @@
 //! need the whole time. A device of which the workflow has a share is as much slower.
 use super::machines::DeviceFacts;
 use super::services::{Reader, slowed, undominated};
-use super::{Inputs, Model, rows, slowdown};
-use crate::problem::{Remote, ServiceMode};
-use std::collections::BTreeSet;
+use super::{Inputs, MEASURE, Model, rows, slowdown};
+use crate::problem::{Problem, Remote, ServiceMode};
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::plan::Sends;
 use tidemill_spec::profile::Service;
@@ -43,6 +43,42 @@ pub(super) fn check(inputs: &Inputs<'_>, found: &mut Diagnostics) {
             found.push(Diagnostic::error("E0910", text).at(device.span.clone()).with_help(help));
         }
     }
+}
+
+/// The note on the part of models that was not measured where their stages prepare tensors for a device; none: it was.
+pub(super) fn without_model_part(inputs: &Inputs<'_>, problem: &Problem) -> Option<String> {
+    let mut types_of: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for operator in &problem.operators {
+        for variant in &operator.variants {
+            for (class, modes) in problem.worker_classes.iter().zip(&variant.modes) {
+                let remotes = modes.iter().filter_map(|mode| mode.remote.as_ref());
+                let worker_type = class.worker_type.as_str();
+                let is_it = |service: &&Service| {
+                    service.operator == operator.id
+                        && service.variant.as_deref() == Some(&variant.id)
+                        && service.worker_type == worker_type
+                };
+                let is_measured = || {
+                    inputs.profile.services.iter().filter(is_it).any(|service| service.model_part.is_some())
+                };
+                if remotes.into_iter().any(|remote| remote.sends == Sends::Tensors) && !is_measured() {
+                    types_of.entry(&operator.id).or_default().insert(worker_type);
+                }
+            }
+        }
+    }
+    let mut operators_of: BTreeMap<BTreeSet<&str>, Vec<&str>> = BTreeMap::new();
+    types_of.into_iter().for_each(|(operator, types)| operators_of.entry(types).or_default().push(operator));
+    let listed = |types: &BTreeSet<&str>| types.iter().copied().collect::<Vec<_>>().join(", ");
+    let parts = operators_of.iter().map(|(types, of)| format!("{} on {}", of.join(", "), listed(types)));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| {
+        let of = parts.join("; ");
+        format!(
+            "no `model_part` in the profile of {of}: a stage whose model gets tensors on a device is taken to keep a fifth of its time; \
+             measure it there: {MEASURE}"
+        )
+    })
 }
 
 /// Form of a record on the path to a device, and its bytes.
@@ -114,7 +150,7 @@ pub(super) fn add(
                         continue;
                     }
                     let stage = match form.sends {
-                        Sends::Tensors => stage(reader, worker, run.batch, &mut told),
+                        Sends::Tensors => stage(reader, worker, run.batch),
                         Sends::Rows => rows::stage(reader, worker, &form, run.batch),
                     };
                     let Some(stage) = stage else { continue };
@@ -146,17 +182,11 @@ pub(super) fn alone(reader: &Reader<'_>, row: &Service) -> impl Iterator<Item = 
 
 /// The mode of a stage on a worker without its model, for batches of a size; none without figures of the variant there,
 /// or where other programs take all of the worker's time.
-fn stage(reader: &Reader<'_>, class: usize, batch: u32, told: &mut BTreeSet<String>) -> Option<ServiceMode> {
+fn stage(reader: &Reader<'_>, class: usize, batch: u32) -> Option<ServiceMode> {
     let machines = reader.machines;
     let worker_type = machines.classes[class].worker_type.as_str();
     let factor = slowdown(machines.busy[class], reader.options.max_utilization)?;
-    let (is_measured, mode) = around_model(reader, worker_type, batch)?;
-    if !is_measured {
-        told.insert(format!(
-            "{} has no `model_part` on {worker_type}: a stage whose model runs on a device is taken to keep a fifth of its time",
-            reader.operator.id
-        ));
-    }
+    let (_, mode) = around_model(reader, worker_type, batch)?;
     let call_seconds = mode.call_seconds + reader.around(worker_type);
     let fill_seconds = reader.fill_seconds(batch);
     let memory_bytes = program_bytes(reader, worker_type);

@@ -18,7 +18,16 @@ use tidemill_spec::profile::{MessageSize, Service};
 /// Bytes of a record with no columns but those that every record has.
 const LEAST_RECORD: f64 = 300.0;
 /// Bytes of a call beside its records, in each direction: mostly the schema of its columns.
-const CALL: f64 = 1500.0;
+pub const ROWS_OF_CALL: f64 = 1500.0;
+
+/// Bytes of a record there and back as rows. `before` and `after`: those of the records before and after the operator; none where
+/// there are none. `keeps_all`: all columns of a record stay, so that only those that the operator adds return.
+pub fn row_bytes(before: &[f64], after: &[f64], keeps_all: bool) -> Option<[f64; 2]> {
+    let most = |sizes: &[f64]| sizes.iter().copied().reduce(f64::max);
+    let (sent, after) = most(before).zip(most(after))?;
+    let least = before.iter().copied().fold(sent, f64::min);
+    Some([sent, if keeps_all { LEAST_RECORD + (after - least).max(0.0) } else { after }])
+}
 
 /// Bytes of a record as rows; none where its sizes are not known, or neither the model nor the device has them prepared.
 pub(super) fn form(
@@ -37,17 +46,15 @@ pub(super) fn form(
     let before = messages().filter(|message| message.from == input.from.value && message.to == *id);
     let before: Vec<f64> = before.map(|message| message.bytes_per_record.0 as f64).collect();
     let after = messages().filter(|message| message.from == *id);
-    let after = after.map(|message| message.bytes_per_record.0 as f64).reduce(f64::max);
-    let Some((sent, after)) = before.iter().copied().reduce(f64::max).zip(after) else {
+    let after: Vec<f64> = after.map(|message| message.bytes_per_record.0 as f64).collect();
+    let Some([sent, received]) = row_bytes(&before, &after, rows.keeps_all) else {
         let name = reader.name();
         told.insert(format!(
             "{name} sends no rows to devices: the profile lacks sizes of its records, before or after it"
         ));
         return None;
     };
-    let least = before.into_iter().fold(sent, f64::min);
-    let received = if rows.keeps_all { LEAST_RECORD + (after - least).max(0.0) } else { after };
-    Some(Form { sends: Sends::Rows, sent, received, of_call: CALL })
+    Some(Form { sends: Sends::Rows, sent, received, of_call: ROWS_OF_CALL })
 }
 
 /// Modes of a device that prepares rows, runs the model and finishes its results.

@@ -4,7 +4,8 @@
 //! runs that wait at the same time are put together along the first dimension, if that of all inputs and outputs is free.
 //! Two threads of the process do it: [`Loads`] loads models, [`Computes`] computes batches, one after another.
 //!
-//! A batch that fails is repeated run by run, so that only the session whose run is wrong gets an error.
+//! A batch that fails is repeated run by run, so that only the session whose run is wrong gets an error. If none of them is wrong, the
+//! model cannot compute them together, and its runs are computed one by one from then on: it is *apart*.
 mod member;
 mod queue;
 mod rows;
@@ -17,7 +18,8 @@ use crate::value::Value;
 use member::Member;
 use queue::{Kind, Queue, Waiting};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -72,7 +74,10 @@ pub struct Sharing<'a, O: ?Sized> {
 
 /// Loads models, on a thread of its own.
 #[derive(Debug)]
-pub struct Loads(Receiver<Request>);
+pub struct Loads {
+    requests: Receiver<Request>,
+    inner: Arc<Inner>,
+}
 
 /// Computes batches, on a thread of its own.
 #[derive(Debug)]
@@ -93,6 +98,8 @@ struct State {
     users: usize,
     /// Nothing is computed any more.
     is_over: bool,
+    /// Models that are apart, by a hash of their key: one that is loaded again stays so.
+    apart: BTreeSet<u64>,
 }
 
 /// A run of a session.
@@ -116,7 +123,9 @@ struct Model {
     device: Mutex<Box<dyn Device>>,
     name: String,
     bytes: u64,
-    /// Runs of it are put together. Not any more, once the rows of an output were not those of the inputs.
+    /// Hash of its key.
+    key: u64,
+    /// Runs of it are put together, as long as it is not apart.
     has_rows: AtomicBool,
     /// Sessions that have loaded it.
     sessions: AtomicUsize,
@@ -135,7 +144,7 @@ impl std::fmt::Debug for Model {
 impl Drop for Model {
     fn drop(&mut self) {
         // Whoever counts may have ended.
-        let _ = self.freed.send(Request::Freed { bytes: self.bytes });
+        let _ = self.freed.send(Request::Freed);
     }
 }
 
@@ -143,7 +152,7 @@ impl Drop for Model {
 #[expect(clippy::large_enum_variant, reason = "there are as many as models are loaded")]
 enum Request {
     Load { loadable: Loadable, freed: Sender<Request>, answer: SyncSender<Result<Arc<Model>, DeviceError>> },
-    Freed { bytes: u64 },
+    Freed,
 }
 
 impl Together {
@@ -153,11 +162,12 @@ impl Together {
         reason = "times of a device are real time; no record depends on them"
     )]
     pub fn new(batching: Batching) -> (Self, Loads, Computes) {
-        let state = State { queue: Queue::new(batching), users: 1, is_over: false };
+        let state = State { queue: Queue::new(batching), users: 1, is_over: false, apart: BTreeSet::new() };
         let inner =
             Arc::new(Inner { begun: Instant::now(), state: Mutex::new(state), changed: Condvar::new() });
         let (requests, loads) = channel();
-        (Self { inner: Arc::clone(&inner), requests }, Loads(loads), Computes(inner))
+        let loads = Loads { requests: loads, inner: Arc::clone(&inner) };
+        (Self { inner: Arc::clone(&inner), requests }, loads, Computes(inner))
     }
 
     /// Opens the device of a session.
@@ -186,19 +196,21 @@ impl Loads {
     /// Loads models until the last session has ended. `memory` decides whether they have room.
     pub fn work(self, opener: &dyn Opener, memory: &mut dyn Admission) {
         let mut all: HashMap<String, Weak<Model>> = HashMap::new();
-        let mut held = 0;
-        for request in self.0 {
+        // A model may have been freed after the request that is next: what lives now counts, not what was told.
+        let held = |all: &HashMap<String, Weak<Model>>| -> u64 {
+            all.values().filter_map(Weak::upgrade).map(|model| model.bytes).sum()
+        };
+        for request in self.requests {
             let answered = match request {
-                Request::Freed { bytes } => {
-                    held -= bytes;
-                    None
-                }
+                Request::Freed => None,
                 Request::Load { loadable, freed, answer } => {
                     let key = key_of(&loadable.artifact);
                     let loaded = match all.get(&key).and_then(Weak::upgrade) {
                         Some(model) => Ok(model),
-                        None => load(opener, memory, &loadable, held, freed).inspect(|model| {
-                            held += model.bytes;
+                        None => load(opener, memory, &loadable, held(&all), freed).inspect(|model| {
+                            if self.inner.state().apart.contains(&model.key) {
+                                model.has_rows.store(false, Ordering::Relaxed);
+                            }
                             all.insert(key, Arc::downgrade(model));
                         }),
                     };
@@ -206,7 +218,7 @@ impl Loads {
                 }
             };
             all.retain(|_, model| model.strong_count() > 0);
-            memory.holds(held, all.len() as u64);
+            memory.holds(held(&all), all.len() as u64);
             if let Some((answer, loaded)) = answered {
                 // The session may have ended.
                 let _ = answer.send(loaded);
@@ -220,6 +232,12 @@ fn key_of(artifact: &Artifact) -> String {
     let Artifact { name: _, backend, files, inputs, outputs, options } = artifact;
     let files: Vec<_> = files.iter().map(|file| (&file.name, &file.hash)).collect();
     serde_json::json!([backend, files, inputs, outputs, options]).to_string()
+}
+
+fn hash_of(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn load(
@@ -236,6 +254,7 @@ fn load(
     let bytes = device.memory();
     memory.room(held.saturating_add(bytes), 0, &limits)?;
     Ok(Arc::new(Model {
+        key: hash_of(&key_of(&loadable.artifact)),
         has_rows: AtomicBool::new(device.has_rows(MODEL)),
         device: Mutex::new(device),
         name: loadable.artifact.name.clone(),
@@ -268,6 +287,19 @@ impl Inner {
         state.queue.push(Waiting { since: self.begun.elapsed(), kind, run });
         self.changed.notify_all();
         Some(answered)
+    }
+
+    /// The number of models that are apart, if that of this batch has just become one of them.
+    fn newly_apart(&self, batch: &[Waiting<Posted>]) -> Option<u64> {
+        // Each of its runs was one that might be put together.
+        let Waiting { kind: Some(_), run, .. } = batch.first()? else { return None };
+        let mut state = self.state();
+        let is_new = !run.model.has_rows.load(Ordering::Relaxed) && state.apart.insert(run.model.key);
+        if !is_new {
+            return None;
+        }
+        state.queue.separate(|waiting| Arc::ptr_eq(&waiting.model, &run.model));
+        Some(state.apart.len() as u64)
     }
 
     /// Waits until a batch is due; false: no session is left.
@@ -303,6 +335,9 @@ impl Computes {
             let batch = self.0.state().queue.take(self.0.begun.elapsed(), Posted::sessions);
             let (time, answers) = computed(&batch);
             turns.ran(time);
+            if let Some(apart) = self.0.newly_apart(&batch) {
+                turns.apart(apart);
+            }
             for (waiting, answer) in batch.iter().zip(answers) {
                 // The session may have ended.
                 let _ = waiting.run.answer.send(answer);
@@ -332,22 +367,32 @@ fn computed(batch: &[Waiting<Posted>]) -> (Option<Duration>, Vec<Answer>) {
     let mut device = model.device.lock().unwrap_or_else(PoisonError::into_inner);
     let device = &mut **device;
     let rows: Vec<usize> = batch.iter().filter_map(|one| Some(one.kind.as_ref()?.1)).collect();
-    if batch.len() > 1
-        && let Ok((parts, time)) = run_together(device, model, batch, &rows, outputs)
-    {
-        let all: usize = rows.iter().sum();
-        let answers = parts.into_iter().zip(rows);
-        let answers = answers
-            .map(|(values, rows)| Ok(Computed { values, time: time.mul_f64(rows as f64 / all as f64) }));
-        return (Some(time), answers.collect());
-    }
+    let together = (batch.len() > 1).then(|| run_together(device, model, batch, &rows, outputs));
+    let failed = match together {
+        Some(Ok((parts, time))) => {
+            let all: usize = rows.iter().sum();
+            let answers = parts.into_iter().zip(rows);
+            let answers = answers
+                .map(|(values, rows)| Ok(Computed { values, time: time.mul_f64(rows as f64 / all as f64) }));
+            return (Some(time), answers.collect());
+        }
+        Some(Err(error)) => Some(error),
+        None => None,
+    };
     let mut total = None;
     let answers = batch.iter().map(|one| {
         let (values, time) = run(device, &one.run.inputs, outputs)?;
         *total.get_or_insert(Duration::ZERO) += time;
         Ok(Computed { values, time })
     });
-    let answers = answers.collect();
+    let answers: Vec<Answer> = answers.collect();
+    if let Some(error) = failed
+        && (answers.iter().all(Result::is_ok) || !model.has_rows.load(Ordering::Relaxed))
+    {
+        let (name, count) = (&model.name, batch.len());
+        tracing::warn!("{name}: {count} runs failed together, and are put together no more: {error}");
+        model.has_rows.store(false, Ordering::Relaxed);
+    }
     (total, answers)
 }
 
@@ -369,13 +414,10 @@ fn run_together(
     let mut parts = vec![Vec::with_capacity(outputs.len()); batch.len()];
     for whole in wholes {
         let Some(split) = rows::split(&whole, rows) else {
-            tracing::warn!(
-                "{}: {} rows give an output {whole}; its runs are not computed together any more",
-                model.name,
-                rows.iter().sum::<usize>()
-            );
+            let rows: usize = rows.iter().sum();
+            // Whatever the runs say one by one.
             model.has_rows.store(false, Ordering::Relaxed);
-            return Err(DeviceError::Value(format!("an output has other rows: {whole}")));
+            return Err(DeviceError::Value(format!("{rows} rows give an output {whole}")));
         };
         parts.iter_mut().zip(split).for_each(|(parts, part)| parts.push(part));
     }

@@ -10,6 +10,8 @@
 //! | 4..8 | bytes of the payload |
 //! | 8..16 | sequence number of the call |
 //! | 16..48 | three numbers, by kind; then the number of payloads that the sender has copied out of shared memory |
+//!
+//! The second number of a goodbye is 1 if the device is drained: it ends all sessions, and serves nobody any more.
 use crate::device::DeviceError;
 use serde::{Deserialize, Serialize};
 

@@ -77,6 +77,8 @@ pub enum ToChild {
     Report,
     /// End the session at the next run, or when there is nothing to do, and tell the client this reason.
     End(String),
+    /// As [`ToChild::End`]: the whole device is drained.
+    Drained(String),
 }
 
 /// The session of a process.
@@ -156,6 +158,13 @@ pub struct Figures {
     pub waited_us: u64,
     /// A run waits or is computed; only of a session whose process serves several.
     pub is_waiting: bool,
+    /// Models whose runs are computed one by one, because they failed together; only of a process that serves several sessions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Serves one session for the daemon that started this process, and returns when it is over. Where the daemon wants several sessions in

@@ -5,7 +5,7 @@
 //! | who runs next? | [`turns`] |
 //! | which limits has a tenant? | [`tenants`] |
 //! | who is admitted, and who may hold how much? | `ledger` |
-//! | how do processes start and end? | `processes`; their contract: [`crate::child`] |
+//! | how do processes start and end? | `processes`, `watching`; their contract: [`crate::child`] |
 //! | how does a connection reach a process? | as its socket, or by `relay` |
 //! | how do people look and change limits? | [`control`], [`views`] |
 //!
@@ -19,9 +19,10 @@ mod relay;
 pub mod tenants;
 pub mod turns;
 pub mod views;
+mod watching;
 
 use crate::batching::Batching;
-use crate::child::{Begin, FromChild, Lines, ToChild, send, send_with};
+use crate::child::{Begin, Lines, ToChild, send, send_with};
 use control::{Answer, Question};
 use ledger::{Ending, Given, Ledger};
 use processes::{Pool, Process};
@@ -38,6 +39,7 @@ use std::time::{Duration, Instant};
 use tenants::Tenants;
 use tidemill_link::remote::{Address, Greeting, Incoming, Listener, Purpose, RemoteError, Security, Serving};
 use views::Listing;
+use watching::Watched;
 
 /// How long a process may not take a message before it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -140,15 +142,6 @@ struct State {
     /// When the thread of the clock looks again.
     planned: Option<Duration>,
     is_over: bool,
-}
-
-/// Subject of a thread that watches until it ends: a session, or a group.
-struct Watched {
-    session: u64,
-    lines: Lines,
-    /// Its process; none: that of its group.
-    child: Option<Child>,
-    folder: Option<PathBuf>,
 }
 
 impl Daemon {
@@ -295,8 +288,8 @@ impl Inner {
             let peer = if peer.is_empty() { of_socket().map(|at| at.to_string()) } else { Some(peer) };
             let peer = peer.unwrap_or_else(|| "not known".to_owned());
             match (self.options.batching, tenant) {
-                (Some(batching), Some(tenant)) => self.begin_in_group(&socket, peer, &tenant, batching),
-                _ => self.begin(&socket, peer),
+                (Some(batching), Some(tenant)) => self.begin_in_group(&socket, &peer, &tenant, batching),
+                _ => self.begin(&socket, &peer),
             }
         });
         // The end of its connection tells the client.
@@ -311,50 +304,70 @@ impl Inner {
     }
 
     /// Gives a client to a process of its own.
-    fn begin(self: &Arc<Self>, client: &impl AsFd, peer: String) -> io::Result<()> {
-        let process = self.pool.take()?;
-        let mut state = self.state();
-        if state.is_over {
-            return process.end().map(drop);
+    fn begin(self: &Arc<Self>, client: &impl AsFd, peer: &str) -> io::Result<()> {
+        let mut failed = io::Error::other("the device ends");
+        for _ in 0..TRIES {
+            let process = self.pool.take()?;
+            let mut state = self.state();
+            if state.is_over {
+                return process.end().map(drop);
+            }
+            let session = state.ledger.begin(process.child.id(), peer.to_owned(), self.now());
+            let Process { child, control, lines, is_ready } = process;
+            if is_ready {
+                state.ledger.is_ready(session, self.now());
+            }
+            match self.give(&mut state, session, client, control, lines, Some(child)) {
+                Ok(()) => return Ok(()),
+                // It has died meanwhile. The client has seen nothing of it.
+                Err(error) => failed = error,
+            }
         }
-        let session = state.ledger.begin(process.child.id(), peer, self.now());
-        let Process { child, control, lines } = process;
-        self.give(&mut state, session, client, control, lines, Some(child))
+        Err(failed)
     }
 
     /// Gives a client to the process of its tenant, which is started for the first one.
     fn begin_in_group(
         self: &Arc<Self>,
         client: &impl AsFd,
-        peer: String,
+        peer: &str,
         tenant: &str,
         batching: Batching,
     ) -> io::Result<()> {
+        let mut failed = io::Error::other("the device ends");
         for _ in 0..TRIES {
             let (control, theirs) = UnixStream::pair()?;
             let mut lines = Lines::new(control.try_clone()?);
-            let Some((group, session)) = self.join(theirs, peer.clone(), tenant, batching)? else {
+            let (group, session) = match self.join(theirs, peer, tenant, batching) {
+                Ok(Some(joined)) => joined,
                 // It is refused there.
-                return self.begin(client, peer);
+                Ok(None) => return self.begin(client, peer),
+                // The process that was ready has died meanwhile: the next try starts one.
+                Err(error) => {
+                    failed = error;
+                    continue;
+                }
             };
             let is_ready = processes::is_ready(&control, &mut lines).unwrap_or(false);
             let mut state = self.state();
             if is_ready && !state.is_over {
+                state.ledger.is_ready(session, self.now());
                 return self.give(&mut state, session, client, control, lines, None);
             }
             // The process has died, or is about to. The client has seen nothing of it.
             state.ledger.is_lost(group);
             state.ledger.gone(session, self.now());
             self.after(&mut state);
+            failed = io::Error::other("its process ended before it was ready");
         }
-        Err(io::Error::other(format!("{TRIES} processes ended before they were ready")))
+        Err(failed)
     }
 
     /// Adds a session to the process of its tenant, with its control socket. Returns the group and the session; none: the tenant is none.
     fn join(
         self: &Arc<Self>,
         socket: UnixStream,
-        peer: String,
+        peer: &str,
         tenant: &str,
         batching: Batching,
     ) -> io::Result<Option<(u64, u64)>> {
@@ -371,11 +384,15 @@ impl Inner {
                     process.end()?;
                     return Ok(None);
                 };
-                self.begin_group(&mut state, group, process, batching)?;
+                if let Err(error) = self.begin_group(&mut state, group, process, batching) {
+                    state.ledger.is_lost(group);
+                    self.after(&mut state);
+                    return Err(error);
+                }
                 group
             }
         };
-        let session = state.ledger.begin_in(group, peer, self.now());
+        let session = state.ledger.begin_in(group, peer.to_owned(), self.now());
         if let Some(control) = state.controls.get(&group) {
             // One that has died takes nobody: the end of the socket says so.
             let _ = send_with(control, &ToChild::Join, socket.as_fd());
@@ -392,9 +409,12 @@ impl Inner {
         process: Process,
         batching: Batching,
     ) -> io::Result<()> {
-        let Process { child, control, lines } = process;
-        control.set_write_timeout(Some(PATIENCE))?;
-        let begun = send(&control, &ToChild::Share(batching));
+        let Process { child, control, lines, is_ready } = process;
+        if is_ready {
+            state.ledger.is_ready(group, self.now());
+        }
+        let begun = control.set_write_timeout(Some(PATIENCE));
+        let begun = begun.and_then(|()| send(&control, &ToChild::Share(batching)));
         state.controls.insert(group, control);
         self.follow(state, Watched { session: group, lines, child: Some(child), folder: None })?;
         begun
@@ -410,7 +430,7 @@ impl Inner {
         lines: Lines,
         child: Option<Child>,
     ) -> io::Result<()> {
-        control.set_write_timeout(Some(PATIENCE))?;
+        let begun = control.set_write_timeout(Some(PATIENCE));
         let begin = Begin {
             session,
             folder: folders::of_session(&self.options.cache, session),
@@ -419,59 +439,11 @@ impl Inner {
             name: self.options.device.clone(),
             kind: self.options.kind.clone(),
         };
-        let begun = send_with(&control, &ToChild::Begin(begin.clone()), client.as_fd());
+        let begun = begun.and_then(|()| send_with(&control, &ToChild::Begin(begin.clone()), client.as_fd()));
         state.controls.insert(session, control);
         self.follow(state, Watched { session, lines, child, folder: Some(begin.folder) })?;
         self.after(state);
         begun
-    }
-
-    /// Watches a session or a group on a thread of its own.
-    fn follow(self: &Arc<Self>, state: &mut State, watched: Watched) -> io::Result<()> {
-        let inner = Arc::clone(self);
-        let watcher = Builder::new().name("tm-device-session".into());
-        let watcher = watcher.spawn(move || inner.watch(watched))?;
-        state.watchers.retain(|watcher| !watcher.is_finished());
-        state.watchers.push(watcher);
-        Ok(())
-    }
-
-    /// Listens to the process of a session or a group until it ends.
-    fn watch(&self, mut watched: Watched) {
-        let session = watched.session;
-        let name = self.state().ledger.name_of(session);
-        loop {
-            match watched.lines.receive() {
-                Ok(Some(FromChild::Closed { problem })) => {
-                    if let Some(problem) = problem {
-                        tracing::warn!("{name}: {problem}");
-                    }
-                    break;
-                }
-                Ok(Some(message)) => {
-                    let mut state = self.state();
-                    state.ledger.hear(session, message, self.now());
-                    self.after(&mut state);
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::warn!("{name}: its process says what cannot be read: {error}");
-                    break;
-                }
-            }
-        }
-        if let Some(child) = &mut watched.child {
-            match processes::end(child) {
-                Ok(status) => tracing::debug!("{name}: its process has ended: {status}"),
-                Err(error) => tracing::error!("{name}: its process cannot be ended: {error}"),
-            }
-        }
-        let process = watched.child.as_ref().map(Child::id);
-        folders::clean(watched.folder.as_deref(), &folders::of_models(&self.options.cache), process);
-        let mut state = self.state();
-        state.controls.remove(&session);
-        state.ledger.gone(session, self.now());
-        self.after(&mut state);
     }
 
     /// Sends what a change of the ledger led to.

@@ -87,6 +87,8 @@ pub struct Faults {
     pub hang_at: u64,
     /// Each n-th upload finds no memory.
     pub no_memory_each: u64,
+    /// Runs of more rows fail.
+    pub most_rows: u64,
 }
 
 /// The time of an emulated device.
@@ -250,7 +252,8 @@ impl Device for EmulatedDevice {
         let lasts = self.profile.times(name, rows);
         self.runs += 1;
         let faults = self.profile.faults;
-        if is_nth(self.runs, faults.fail_each) {
+        let has_too_many = faults.most_rows > 0 && rows as u64 > faults.most_rows;
+        if has_too_many || is_nth(self.runs, faults.fail_each) {
             return Err(DeviceError::Run { model: name.clone(), reason: "it fails on purpose".to_owned() });
         }
         if faults.end_at == self.runs {

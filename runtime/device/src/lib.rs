@@ -52,6 +52,7 @@ pub mod dial;
 pub mod emulated;
 pub mod memory;
 pub mod own;
+pub mod processor;
 pub mod proxy;
 pub mod session;
 pub mod store;

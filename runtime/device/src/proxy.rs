@@ -1,22 +1,30 @@
 //! The side of the device: computes the calls of one session.
 mod beats;
+mod ending;
+mod handles;
 mod intake;
+mod replies;
 
-use crate::call::{Failure, GOODBYE, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
-use crate::carrier::{Carrier, Fate, Message, Messages, Outgoing, share, share_more};
+pub use ending::Ending;
+
+use crate::call::{Failure, HEAD, Head, Hello, MOST_PAYLOAD, Op, RECEIPT, REPLY, VERSION};
+use crate::carrier::{Carrier, Fate, Message, Messages, Outgoing, share};
 use crate::device::{Artifact, Device, DeviceError, LOADING, Limits, ModelId, Opener, Run, TensorId};
 use crate::memory::{Lent, Placed};
 use crate::store::Store;
 use crate::value::{Element, Value, read_head};
 use beats::{BEAT_EACH, Beats, Computation};
+use handles::Handles;
 use intake::Intake;
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidemill_shm::descriptor::BYTES;
+
+/// How long a client may take to read that the device ends its session.
+const READING: Duration = Duration::from_secs(5);
 
 /// Decides who may use the device, and when.
 pub trait Admission: Send {
@@ -30,6 +38,10 @@ pub trait Admission: Send {
     /// The run has ended, or is in the queue of the device, which computes it for this time. None: it failed.
     fn ran(&mut self, computes: Option<Duration>) {
         let _ = computes;
+    }
+    /// So many models failed to compute runs of several sessions together, and compute them one by one from now on.
+    fn apart(&mut self, models: u64) {
+        let _ = models;
     }
     /// Bytes that the session holds now, in this number of models and in tensors.
     fn holds(&mut self, bytes: u64, models: u64) {
@@ -54,39 +66,6 @@ pub trait Admission: Send {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Ends a session from another thread, before its next run or when it has nothing to do. The client is told the reason, and every
-/// call before the run has had its reply.
-#[derive(Debug, Clone, Default)]
-pub struct Ending(Arc<Mutex<EndingState>>);
-
-#[derive(Debug, Default)]
-struct EndingState {
-    reason: Option<String>,
-    wakes: Option<Sender<Event>>,
-}
-
-impl Ending {
-    /// Ends it.
-    pub fn end(&self, reason: &str) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.reason.get_or_insert_with(|| reason.to_owned());
-        if let Some(wakes) = &state.wakes {
-            // It may have ended already.
-            let _ = wakes.send(Event::End);
-        }
-    }
-
-    /// Returns the reason, if it is to end.
-    pub fn reason(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).reason.clone()
-    }
-
-    /// Wakes the proxy that waits for calls; none: there is none any more.
-    fn wakes(&self, events: Option<Sender<Event>>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).wakes = events;
     }
 }
 
@@ -179,7 +158,7 @@ pub fn serve_until(
     let lent = messages.has_memory().then(|| share(&mut *outgoing)).flatten();
     let (to, calls) = channel();
     ending.wakes(Some(to.clone()));
-    if ending.reason().is_some() {
+    if ending.is_due() {
         // It was to end before the proxy could be woken.
         let _ = to.send(Event::End);
     }
@@ -215,7 +194,7 @@ pub fn serve_until(
         handled: greeting.bytes(),
         reported: 0,
         models: 0,
-        loaded: 0,
+        handles: Handles::default(),
         ending,
         computed: Duration::ZERO,
     };
@@ -233,6 +212,9 @@ pub fn serve_until(
             .spawn_scoped(scope, move || beats.run(&until, BEAT_EACH))?;
         let served = proxy.serve(&calls, &gone);
         ending.wakes(None);
+        if matches!(served, Ok(true)) {
+            proxy.wait_for_client(&calls, &gone);
+        }
         drop((ends_reader, ends_beats));
         // A reader that waits for an answer ends.
         drop((calls, proxy));
@@ -296,18 +278,18 @@ struct Proxy<'a> {
     reported: u64,
     /// Models that were laid out.
     models: u64,
-    /// Models that are loaded.
-    loaded: u64,
+    handles: Handles,
     ending: &'a Ending,
     /// Time of the device since the last reply.
     computed: Duration,
 }
 
 impl Proxy<'_> {
-    fn serve(&mut self, calls: &Receiver<Event>, gone: &AtomicBool) -> io::Result<()> {
+    /// Makes calls until the client or the device ends the session; returns whether it was the device.
+    fn serve(&mut self, calls: &Receiver<Event>, gone: &AtomicBool) -> io::Result<bool> {
         for event in calls {
             if gone.load(Ordering::Acquire) {
-                return Ok(());
+                return Ok(false);
             }
             let (message, at) = match event {
                 Event::Call(Arrived { message, at }) => (message, at),
@@ -320,7 +302,7 @@ impl Proxy<'_> {
                     let _ = self.answer.send(if is_dropped { Fate::Dropped } else { Fate::Read });
                     continue;
                 }
-                Event::End => return self.say_goodbye(),
+                Event::End => return self.say_goodbye().map(|()| true),
             };
             let (head, bytes, in_memory) = (message.head, message.bytes(), message.placed.is_some());
             let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
@@ -348,7 +330,7 @@ impl Proxy<'_> {
                 (Err(error), None) => Err(Failure { sequence: head.sequence, op, error }),
             };
             match result {
-                Ok(Payload::Goodbye) => return self.say_goodbye(),
+                Ok(Payload::Goodbye) => return self.say_goodbye().map(|()| true),
                 Ok(value) if is_sync => self.reply_value(head.sequence, began, value)?,
                 Ok(_) => {}
                 Err(failure) if is_sync => {
@@ -361,7 +343,21 @@ impl Proxy<'_> {
                 self.write(Head { kind: RECEIPT, ..Head::default() }, &[])?;
             }
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Drops what the client still sends until it has read the goodbye and hangs up. A connection that ends with calls that nobody has
+    /// read is reset, and replies on their way may be lost with it.
+    fn wait_for_client(&self, calls: &Receiver<Event>, gone: &AtomicBool) {
+        let until = now() + READING;
+        while !gone.load(Ordering::Acquire) {
+            match calls.recv_timeout(until.saturating_duration_since(now())) {
+                // The reader may have ended.
+                Ok(Event::Large(_)) => drop(self.answer.send(Fate::Dropped)),
+                Ok(Event::Call(_) | Event::End) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// Makes a call. After one that failed, only those that free or store something are made until a call waits.
@@ -380,13 +376,16 @@ impl Proxy<'_> {
                 kept.map_err(|error| DeviceError::Value(error.to_string()))?;
             }
             Op::Free => {
-                payload.chunks_exact(8).for_each(|handle| self.device.free(TensorId(number(handle))));
-                self.admission.holds(self.device.memory(), self.loaded);
+                for tensor in payload.chunks_exact(8).map(|handle| TensorId(number(handle))) {
+                    self.device.free(tensor);
+                    self.handles.tensors.remove(&tensor);
+                }
+                self.admission.holds(self.device.memory(), self.handles.models());
             }
             Op::Unload => {
                 self.device.unload(ModelId(first));
-                self.loaded = self.loaded.saturating_sub(1);
-                self.admission.holds(self.device.memory(), self.loaded);
+                self.handles.models.remove(&ModelId(first));
+                self.admission.holds(self.device.memory(), self.handles.models());
             }
             _ if is_skipped => {}
             _ if fate == Fate::Dropped => {
@@ -404,6 +403,7 @@ impl Proxy<'_> {
             }
             Op::Load => {
                 let artifact: Artifact = serde_json::from_slice(&payload).map_err(|error| wrong(&error))?;
+                self.handles.room(1)?;
                 self.models += 1;
                 let folder = self.folder.join(self.models.to_string());
                 let loadable = self.store.lay_out(&artifact, &folder);
@@ -416,17 +416,20 @@ impl Proxy<'_> {
                 // What it has open stays; nothing is left behind if this process is killed.
                 let _ = std::fs::remove_dir_all(&folder);
                 loaded?;
-                self.loaded += 1;
+                self.handles.models.insert(ModelId(first));
                 self.held()?;
             }
             Op::Create => {
                 let (element, shape, _) = read_head(&payload).map_err(|error| wrong(&error))?;
+                self.handles.room(1)?;
                 self.room(bytes_of(element, &shape)?)?;
                 self.device.create(TensorId(first), element, &shape)?;
+                self.handles.tensors.insert(TensorId(first));
                 self.held()?;
             }
             Op::Upload => {
                 let tensor = TensorId(first);
+                self.handles.room(1)?;
                 match placed {
                     Some(place) => {
                         let (element, shape, _) = read_head(&payload).map_err(|error| wrong(&error))?;
@@ -440,14 +443,16 @@ impl Proxy<'_> {
                         self.device.upload(tensor, value)?;
                     }
                 }
+                self.handles.tensors.insert(tensor);
                 self.held()?;
             }
             Op::Run => {
                 let run = read_run(ModelId(first), second, third, &payload)?;
+                self.handles.room(run.outputs.len())?;
                 // Others may compute for long before it.
                 self.computation.end();
                 self.admission.turn();
-                if self.ending.reason().is_some() {
+                if self.ending.is_due() {
                     return Ok(Payload::Goodbye);
                 }
                 self.runs += 1;
@@ -455,6 +460,7 @@ impl Proxy<'_> {
                 let ran = self.device.run(&run);
                 self.admission.ran(ran.as_ref().ok().copied());
                 self.computed += ran?;
+                self.handles.tensors.extend(run.outputs.iter().map(|(_, tensor)| *tensor));
                 self.held()?;
             }
             Op::Read => {
@@ -480,83 +486,11 @@ impl Proxy<'_> {
         self.admission.room(self.device.memory(), wanted, &self.limits)
     }
 
-    /// Tells the client why the session ends.
-    fn say_goodbye(&mut self) -> io::Result<()> {
-        let reason = self.ending.reason().unwrap_or_else(|| "the device ends the session".to_owned());
-        self.write(Head { kind: GOODBYE, ..Head::default() }, &[reason.as_bytes()])
-    }
-
     /// Reports what the session holds. Outputs of a run are known only after it: the one that exceeds the limit fails.
     fn held(&mut self) -> Result<(), DeviceError> {
-        self.admission.holds(self.device.memory(), self.loaded);
+        self.admission.holds(self.device.memory(), self.handles.models());
         self.room(0)
     }
-
-    fn reply_value(&mut self, sequence: u64, began: Instant, value: Payload) -> io::Result<()> {
-        match value {
-            Payload::Nothing | Payload::Goodbye => self.reply(sequence, false, began, &[]),
-            Payload::Text(text) => self.reply(sequence, false, began, &[&text]),
-            Payload::Value(value) => {
-                let mut head = Vec::new();
-                value.write_head(&mut head);
-                let place = self.place(value.bytes());
-                let parts = match &place {
-                    Some(place) => [&place[..], &head],
-                    None => [&head[..], value.bytes()],
-                };
-                self.reply_with(sequence, false, began, &parts, place.is_some())
-            }
-        }
-    }
-
-    /// Copies long values into memory that the client shares, and returns their place. None: they go with the reply.
-    fn place(&mut self, values: &[u8]) -> Option<[u8; BYTES]> {
-        let lent = self.lent.as_mut().filter(|_| Lent::fits(values.len()))?;
-        let place = lent.place(values);
-        if place.is_none() && share_more(lent, &mut **lock(self.outgoing)) {
-            return lent.place(values);
-        }
-        place
-    }
-
-    fn reply(&mut self, sequence: u64, failed: bool, began: Instant, parts: &[&[u8]]) -> io::Result<()> {
-        self.reply_with(sequence, failed, began, parts, false)
-    }
-
-    fn reply_with(
-        &mut self,
-        sequence: u64,
-        failed: bool,
-        began: Instant,
-        parts: &[&[u8]],
-        placed: bool,
-    ) -> io::Result<()> {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let computed = std::mem::take(&mut self.computed);
-        let at_device = now().saturating_duration_since(began);
-        self.first_arrival = None;
-        let numbers = [0, nanoseconds(at_device), nanoseconds(computed), 0];
-        self.write(Head { kind: REPLY, failed, placed, sequence, numbers, ..Head::default() }, parts)
-    }
-
-    /// Writes a message, with what the client must know of its calls.
-    fn write(&mut self, head: Head, parts: &[&[u8]]) -> io::Result<()> {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        let payload = u32::try_from(length).ok().filter(|_| length <= MOST_PAYLOAD);
-        let payload =
-            payload.ok_or_else(|| io::Error::other(format!("a tensor of {length} bytes cannot be sent")))?;
-        let [_, second, third, _] = head.numbers;
-        let numbers = [self.handled, second, third, self.taken];
-        let head = Head { payload, numbers, ..head }.to_bytes();
-        let mut slices = vec![IoSlice::new(&head)];
-        slices.extend(parts.iter().map(|part| IoSlice::new(part)));
-        self.reported = self.handled;
-        lock(self.outgoing).send(&mut slices)
-    }
-}
-
-fn lock(outgoing: &Mutex<Box<dyn Outgoing>>) -> MutexGuard<'_, Box<dyn Outgoing>> {
-    outgoing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Payload of a reply.

@@ -188,6 +188,11 @@ impl Session {
         self.shared.state().dismissed
     }
 
+    /// Returns whether the device ended it with all others, and serves nobody any more. A device of an older version does not say so.
+    pub fn is_drained(&self) -> bool {
+        self.shared.state().drained
+    }
+
     /// Returns whether it is lost because the device gave no sign of life, or computed for too long.
     pub fn is_stalled(&self) -> bool {
         self.shared.state().stalled

@@ -34,16 +34,25 @@ pub struct Store {
 
 /// Files that have begun to arrive in this process.
 static ARRIVED: AtomicU64 = AtomicU64::new(0);
-/// Files that the session has offered and not loaded yet, each with the number of offers. A second name in the folder of the session keeps
-/// the content of one that makes room for others meanwhile.
+/// Files that the session has offered and not loaded yet. A second name in the folder of the session keeps the content of one that makes
+/// room for others meanwhile. With those that arrive they take as many bytes as all files may have together, at most.
 #[derive(Debug)]
 struct Pins {
     folder: PathBuf,
-    offered: HashMap<String, u32>,
+    offered: HashMap<String, Pin>,
+}
+
+#[derive(Debug, Default)]
+struct Pin {
+    offers: u32,
+    /// Bytes of the file, if it has its second name.
+    bytes: u64,
 }
 
 /// Files that a session may have offered and not loaded; it loads further ones as before, unless they have made room.
 const MOST_PINS: usize = 4096;
+/// Files of a session that may arrive at once.
+const MOST_ARRIVING: usize = 256;
 
 #[derive(Debug)]
 struct Arriving {
@@ -75,14 +84,17 @@ pub enum StoreError {
         /// The hash of what arrived.
         found: String,
     },
-    /// It is larger than all files may be together.
+    /// With others of the session that are not loaded yet, it is larger than all files may be together.
     #[error(
-        "the file would be larger than the {limit} bytes that models may take here; start the device with a larger `--cache-limit`"
+        "the file, with others that the session has not loaded yet, would take more than the {limit} bytes that models may take here; start the device with a larger `--cache-limit`"
     )]
     TooLarge {
         /// The limit.
         limit: u64,
     },
+    /// Too many files arrive.
+    #[error("{MOST_ARRIVING} files of the session arrive already; send one after another")]
+    TooMany,
     /// It is not here.
     #[error(
         "the file {0} is not here: others took its place; start the device with a larger `--cache-limit`"
@@ -178,7 +190,7 @@ impl Store {
             if let Some(pins) = &mut self.pins
                 && (pins.offered.len() < MOST_PINS || pins.offered.contains_key(hash))
             {
-                *pins.offered.entry(hash.clone()).or_default() += 1;
+                pins.offered.entry(hash.clone()).or_default().offers += 1;
                 self.pin(hash);
             }
         }
@@ -186,23 +198,36 @@ impl Store {
         hashes.iter().filter(is_missing).cloned().collect()
     }
 
-    /// Gives an offered file its second name, if it is here.
-    fn pin(&self, hash: &str) {
-        let Some(pins) = self.pins.as_ref().filter(|pins| pins.offered.contains_key(hash)) else { return };
-        let (place, pin) = (self.place(hash), pins.folder.join(hash));
-        if pin.exists() || !place.exists() {
+    /// Gives an offered file its second name, if it is here and the session may hold it.
+    fn pin(&mut self, hash: &str) {
+        let (place, held) = (self.place(hash), self.held());
+        let Some(pins) = &mut self.pins else { return };
+        let Some(offered) = pins.offered.get_mut(hash).filter(|offered| offered.bytes == 0) else { return };
+        let Ok(bytes) = fs::metadata(&place).map(|facts| facts.len()) else { return };
+        if held + bytes > self.limit {
             return;
         }
         // Without the second name, it may be missing when it is loaded, and the client is told.
         let _ = fs::create_dir_all(&pins.folder);
-        let _ = fs::hard_link(&place, &pin).or_else(|_| fs::copy(&place, &pin).map(drop));
+        let pin = pins.folder.join(hash);
+        let linked = || fs::hard_link(&place, &pin).or_else(|_| fs::copy(&place, &pin).map(drop));
+        if pin.exists() || linked().is_ok() {
+            offered.bytes = bytes;
+        }
+    }
+
+    /// Bytes of the session's files that arrive, and of those that stay until they are loaded.
+    fn held(&self) -> u64 {
+        let arriving: u64 = self.arriving.values().map(|arriving| arriving.length).sum();
+        let offered = self.pins.iter().flat_map(|pins| pins.offered.values());
+        arriving + offered.map(|offered| offered.bytes).sum::<u64>()
     }
 
     /// Takes back an offer.
     fn unpin(&mut self, hash: &str) {
         let Some(pins) = &mut self.pins else { return };
         match pins.offered.get_mut(hash) {
-            Some(offers) if *offers > 1 => *offers -= 1,
+            Some(offered) if offered.offers > 1 => offered.offers -= 1,
             Some(_) => {
                 pins.offered.remove(hash);
                 let _ = fs::remove_file(pins.folder.join(hash));
@@ -224,6 +249,7 @@ impl Store {
     pub fn write(&mut self, hash: &str, offset: u64, piece: &[u8], is_last: bool) -> Result<(), StoreError> {
         let mut arriving = match self.arriving.remove(checked_hash(hash)?) {
             Some(arriving) => arriving,
+            None if self.arriving.len() >= MOST_ARRIVING => return Err(StoreError::TooMany),
             None => {
                 // Several sessions of a process may receive one file at once.
                 let number = ARRIVED.fetch_add(1, Ordering::Relaxed);
@@ -236,9 +262,8 @@ impl Store {
             return Err(StoreError::Gap { expected: arriving.length, found: offset });
         }
         arriving.length += piece.len() as u64;
-        // Those that this session has begun take their place, too.
-        let others: u64 = self.arriving.values().map(|other| other.length).sum();
-        if others + arriving.length > self.limit {
+        // Those that this session has begun, or not loaded yet, take their place, too.
+        if self.held() + arriving.length > self.limit {
             return Err(StoreError::TooLarge { limit: self.limit });
         }
         arriving.digest.update(piece);
@@ -374,9 +399,9 @@ mod tests {
 
     #[test]
     fn an_offered_file_stays_until_it_is_loaded_though_another_one_takes_its_place() {
-        let (folder, mut store) = store(10);
+        let (folder, mut store) = store(12);
         store.pin_in(&folder.path().join("session"));
-        let mut other = Store::open(folder.path(), 10).expect("it is there");
+        let mut other = Store::open(folder.path(), 12).expect("it is there");
         let file =
             |bytes: &[u8]| ModelFile { name: "m".into(), hash: hash_of(bytes), bytes: bytes.len() as u64 };
         let artifact = |bytes: &[u8]| Artifact {
@@ -405,6 +430,42 @@ mod tests {
         let into = folder.path().join("third");
         assert!(matches!(store.lay_out(&artifact(b"comes"), &into), Err(StoreError::Missing(_))));
         assert_eq!(fs::read_dir(folder.path().join("session")).expect("it was made").count(), 0);
+    }
+
+    #[test]
+    fn files_that_a_session_offers_and_does_not_load_have_a_limit() {
+        let (folder, mut store) = store(100);
+        store.pin_in(&folder.path().join("session"));
+        let files: Vec<Vec<u8>> = (0..4u8).map(|fill| vec![fill; 40]).collect();
+        let hashes: Vec<String> = files.iter().map(|file| hash_of(file)).collect();
+        assert_eq!(store.offer(&hashes).len(), 4);
+        let mut write = |at: usize| store.write(&hashes[at], 0, &files[at], true);
+        assert!(write(0).is_ok() && write(1).is_ok());
+        assert!(matches!(write(2), Err(StoreError::TooLarge { limit: 100 })), "80 bytes wait to be loaded");
+        // Others take the place of both, and the session offers what they have.
+        let mut other = Store::open(folder.path(), 100).expect("it is there");
+        other.write(&hashes[2], 0, &files[2], true).expect("it fits");
+        other.write(&hashes[3], 0, &files[3], true).expect("it fits");
+        assert_eq!(store.offer(&hashes), Vec::<String>::new());
+        let pinned = || fs::read_dir(folder.path().join("session")).expect("it was made").count();
+        assert_eq!((pinned(), store.held()), (2, 80), "no third one fits");
+        store.unpin(&hashes[0]);
+        store.unpin(&hashes[0]);
+        assert_eq!((pinned(), store.held()), (1, 40));
+        store.offer(&hashes[3..]);
+        assert_eq!((pinned(), store.held()), (2, 80));
+    }
+
+    #[test]
+    fn a_session_begins_no_files_without_an_end() {
+        let (folder, mut store) = store(100);
+        let begin = |store: &mut Store, at: usize| store.write(&hash_of(&at.to_le_bytes()), 0, b"", false);
+        (0..MOST_ARRIVING).for_each(|at| begin(&mut store, at).expect("it begins"));
+        assert!(matches!(begin(&mut store, MOST_ARRIVING), Err(StoreError::TooMany)));
+        // One that has begun goes on.
+        assert!(begin(&mut store, 0).is_ok());
+        drop(store);
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
     }
 
     #[test]

@@ -18,6 +18,9 @@ use tidemill_link::remote::{
     Address, Certificates, Connection, Greeting, Listener, Purpose, Security, Serving, dial,
 };
 
+#[path = "../../link/tests/remote/authority.rs"]
+mod authority;
+
 /// Time that passes only when a device waits.
 #[derive(Default)]
 struct Virtual(Mutex<Duration>);
@@ -237,18 +240,7 @@ impl Way {
 
 /// A host's certificate and its trusted authority.
 fn certificates() -> Certificates {
-    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let authority_pem = parameters.self_signed(&key).unwrap().pem().into_bytes();
-    let issuer = Issuer::new(parameters, key);
-    let mut parameters = CertificateParams::new(vec!["tidemill".to_owned()]).unwrap();
-    parameters.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate().unwrap();
-    let chain_pem = parameters.signed_by(&key, &issuer).unwrap().pem().into_bytes();
-    Certificates { chain_pem, key_pem: key.serialize_pem().into_bytes(), authority_pem }
+    authority::Authority::named("tests").certify("tidemill", |_| {})
 }
 
 /// Compares the two for this number of sequences.

@@ -16,6 +16,8 @@ use tidemill_device::session::{CallError, Session};
 use tidemill_device::value::Element;
 use tidemill_link::remote::{Address, Certificates, Security};
 
+#[path = "../../link/tests/remote/authority.rs"]
+mod authority;
 #[path = "daemon/batches.rs"]
 mod batches;
 
@@ -538,18 +540,7 @@ fn alone_two_tenants_have_about_their_shares_of_a_real_queue() {
 
 /// A host's certificate and its trusted authority.
 fn certificates() -> Certificates {
-    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let authority_pem = parameters.self_signed(&key).unwrap().pem().into_bytes();
-    let issuer = Issuer::new(parameters, key);
-    let mut parameters = CertificateParams::new(vec!["tidemill".to_owned()]).unwrap();
-    parameters.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate().unwrap();
-    let chain_pem = parameters.signed_by(&key, &issuer).unwrap().pem().into_bytes();
-    Certificates { chain_pem, key_pem: key.serialize_pem().into_bytes(), authority_pem }
+    authority::Authority::named("tests").certify("tidemill", |_| {})
 }
 
 #[test]

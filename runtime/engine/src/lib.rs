@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod alignment;
+mod away;
 mod channel;
 mod checkpoint;
 pub mod clock;
@@ -47,6 +48,7 @@ mod traces;
 mod watermark;
 mod wire;
 
+pub use away::batches_away;
 pub use checkpoint::{
     Checkpoint, CheckpointWriter, Durability, FollowJournals, JournalOrder, LettersPast, Past, SinkPast,
     StageChange, StagePast,

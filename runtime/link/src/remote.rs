@@ -59,7 +59,7 @@ mod waiting;
 pub use byte_stream::ByteStream;
 pub use certificates::Certificates;
 pub use credentials::{ClientCertificates, Credentials, FurtherCheck, Revoked};
-pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial, dial_to};
+pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial, dial_over, dial_to};
 pub use inbound::MAX_PAYLOAD;
 pub use listener::{Listener, MAX_HANDSHAKES, Serving};
 pub use messages::{MAX_MESSAGE, MessageReader, MessageWriter};
@@ -124,6 +124,36 @@ pub enum Purpose {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tenant: Option<String>,
     },
+    /// Group communication between the services of two hosts.
+    Group {
+        /// Name of the greeting host.
+        host: String,
+        /// The group; empty where the connection is of none.
+        group: String,
+        /// The use of the connection.
+        lane: GroupLane,
+    },
+}
+
+/// The use of a connection of group communication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupLane {
+    /// A service registers with the one that introduces ranks.
+    Registration,
+    /// Messages between two hosts of a group.
+    Control,
+    /// Bytes from one rank to another one.
+    Wire {
+        /// The number of the strategy that needs it.
+        epoch: u64,
+        /// The rank that sends.
+        from: u32,
+        /// The rank that receives.
+        to: u32,
+        /// Which of the wires between the two.
+        channel: u16,
+    },
 }
 
 /// The first words of either side.
@@ -149,7 +179,8 @@ impl Greeting {
         match (&self.purpose, &other.purpose) {
             (Purpose::Control { .. }, Purpose::Control { .. })
             | (Purpose::Calls { .. }, Purpose::Calls { .. })
-            | (Purpose::Device { .. }, Purpose::Device { .. }) => None,
+            | (Purpose::Device { .. }, Purpose::Device { .. })
+            | (Purpose::Group { .. }, Purpose::Group { .. }) => None,
             (
                 Purpose::Channel { channel, role, schema, .. },
                 Purpose::Channel { channel: their_channel, role: their_role, schema: their_schema, .. },

@@ -250,6 +250,7 @@ fn local(post: Arc<dyn Fn(Event) + Send + Sync>, talks: Talks) -> impl Fn(Incomi
             Purpose::Channel { .. } => post(Event::Incoming(Box::new(incoming), Some(user))),
             Purpose::Calls { .. } => incoming.refuse("programs of this host call by the other socket"),
             Purpose::Device { .. } => incoming.refuse("this is no device"),
+            Purpose::Group { .. } => incoming.refuse("groups have a socket of their own"),
             Purpose::Control { .. } => {
                 let own =
                     Greeting { purpose: Purpose::Control { host: NAME.into() }, ..incoming.greeting.clone() };

@@ -378,6 +378,10 @@ impl Work {
         let moved = retired.and_then(|programs| {
             let of_calls = (socket_of(&beside), socket_of(&self.supervision.socket));
             std::fs::rename(of_calls.0, of_calls.1).map_err(|error| error.to_string())?;
+            let of_groups = (groups_of(&beside), groups_of(&self.supervision.socket));
+            if of_groups.0.exists() {
+                std::fs::rename(of_groups.0, of_groups.1).map_err(|error| error.to_string())?;
+            }
             std::fs::rename(&beside, &self.supervision.socket).map_err(|error| error.to_string())?;
             self.takes_over(&new, programs)
         });
@@ -444,9 +448,14 @@ impl Work {
     }
 }
 
+/// The socket of groups of a service, beside its own: `tidemill_collective` has it there.
+fn groups_of(socket: &Path) -> PathBuf {
+    socket.with_extension("groups")
+}
+
 /// Removes the sockets of a version that serves no more, where it has not done so itself.
 fn remove(socket: &Path) {
-    for socket in [socket, &socket_of(socket)] {
+    for socket in [socket, &socket_of(socket), &groups_of(socket)] {
         let _ = std::fs::remove_file(socket);
     }
 }

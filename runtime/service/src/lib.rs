@@ -29,6 +29,9 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
+#[cfg(test)]
+#[path = "../../link/tests/remote/authority.rs"]
+mod authority;
 mod supervisor;
 
 pub use supervisor::{Supervisor, Watched};

@@ -221,8 +221,9 @@ fn contained<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authority::Authority;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use tidemill_link::remote::{Certificates, Credentials};
+    use tidemill_link::remote::Credentials;
 
     static IS_ILL: AtomicBool = AtomicBool::new(false);
     static STOPS: AtomicU64 = AtomicU64::new(0);
@@ -249,14 +250,7 @@ mod tests {
     }
 
     fn host(folder: &std::path::Path) -> Host {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let own =
-            rcgen::CertificateParams::new(vec!["tidemill".to_owned()]).unwrap().self_signed(&key).unwrap();
-        let certificates = Certificates {
-            chain_pem: own.pem().into_bytes(),
-            key_pem: key.serialize_pem().into_bytes(),
-            authority_pem: own.pem().into_bytes(),
-        };
+        let certificates = Authority::named("tests").certify("tidemill", |_| {});
         Host {
             folder: folder.join("services"),
             worker: "edge".into(),

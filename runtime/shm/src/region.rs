@@ -316,8 +316,20 @@ impl SharedRegion {
         copy_place(&self.map, place, into)
     }
 
+    /// Copies bytes out of it, from this offset on, as many as the slice has room for. Others may change them meanwhile: what was
+    /// copied is what counts.
+    ///
+    /// # Errors
+    /// [`RegionError::Outside`]
+    pub fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), RegionError> {
+        self.map.copy_out(offset, into)
+    }
+
     /// Copies bytes to this offset.
-    pub(crate) fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+    ///
+    /// # Errors
+    /// [`RegionError::Outside`]
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
         self.map.copy_in(offset, bytes)
     }
 
@@ -446,6 +458,7 @@ mod tests {
             assert!(region.copy_to(&place(offset, length), &mut into).is_err());
             assert!(region.copy_to(&place(offset, length), &mut []).is_err(), "a short slice hides nothing");
             assert!(region.copy_in(offset, &[0; 65][..length as usize]).is_err());
+            assert!(region.copy_out(offset, &mut [0; 65][..length as usize]).is_err());
         }
         assert!(region.window(0, 512).is_some() && region.window(512, 0).is_some());
         for (first, count) in [(0, 513), (512, 1), (usize::MAX, 2), (1, usize::MAX)] {
@@ -466,7 +479,7 @@ mod tests {
             region.copy_to(&place(0, 512), &mut into).unwrap();
             prop_assert_eq!(into, whole);
             let mut part = vec![0; bytes.len()];
-            region.map.copy_out(offset, &mut part).unwrap();
+            region.copy_out(offset, &mut part).unwrap();
             prop_assert_eq!(part, bytes);
         }
     }

@@ -388,6 +388,9 @@ impl<'a> Check<'a> {
                 }
                 _ => {}
             }
+            if !has_models {
+                self.without_model(stage, index);
+            }
         }
         for (index, class) in plan.classes.iter().enumerate() {
             if self.full() {

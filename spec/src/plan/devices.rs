@@ -18,13 +18,14 @@
 //! assert_eq!(plan.devices.iter().find(|device| Some(device.id.as_str()) == id), Some(&plan.devices[0]));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
-use super::Plan;
 use super::check::Check;
+use super::{Plan, Stage};
 use crate::diagnostic::suggestion;
 use crate::identifier;
 use crate::infrastructure::{ADDRESSES, is_address};
 use crate::units::{Bytes, HourlyPrice, Percent, TimeSpan};
 use crate::value::Step::{Index, Key};
+use crate::workflow::DeviceChoice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -138,6 +139,143 @@ impl Check<'_> {
                 let path = [Key("stages"), Index(index), Key("device")];
                 self.report(&path, CODE, message, suggestion(id, ids.iter().copied(), "devices"));
             }
+            self.rows(plan, stage, index);
+        }
+    }
+
+    /// Only a device prepares rows: a model in the process of its stage needs none sent, and a server of models takes tensors.
+    fn rows(&mut self, plan: &Plan, stage: &Stage, index: usize) {
+        if stage.sends.is_tensors() {
+            return;
+        }
+        let device = stage.device.as_deref().unwrap_or(DeviceChoice::CPU);
+        let planned = device_of(device).and_then(|id| plan.devices.iter().find(|device| device.id == id));
+        let place = planned.and_then(|device| device.address.as_deref()).unwrap_or(device);
+        let scheme = place.split_once(':').map_or(place, |(scheme, _)| scheme);
+        let (message, help) = match scheme {
+            DeviceChoice::CPU => (
+                format!("stage `{}` sends rows, but its model is on no device", stage.id),
+                "remove `sends`, or write the device: `device: device:ID`",
+            ),
+            "oip" => (
+                format!(
+                    "stage `{}` sends rows to `{place}`, a server of models, which takes tensors",
+                    stage.id
+                ),
+                "remove `sends`, or name a device that `tidemill device serve` offers",
+            ),
+            _ => return,
+        };
+        self.report(&[Key("stages"), Index(index), Key("sends")], CODE, message, help);
+    }
+
+    /// A stage without a model has nothing for a device.
+    pub(super) fn without_model(&mut self, stage: &Stage, index: usize) {
+        let at = |key| [Key("stages"), Index(index), Key(key)];
+        let of = &stage.operator;
+        if let Some(device) = stage.device.as_ref().filter(|device| *device != DeviceChoice::CPU) {
+            let message = format!("`{of}` has no models, so nothing of it can compute on `{device}`");
+            self.report(&at("device"), CODE, message, "remove `device`");
+        }
+        if stage.remote_run.is_some() {
+            let message = format!("`{of}` has no models, so it runs nothing on a device");
+            self.report(&at("remote_run"), CODE, message, "remove `remote_run`");
+        }
+        if !stage.sends.is_tensors() {
+            let message = format!("`{of}` has no models, so it sends nothing to a device");
+            self.report(&at("sends"), CODE, message, "remove `sends`");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PlanFile;
+    use crate::workflow::Workflow;
+    use proptest::prelude::*;
+
+    const WORKFLOW: &str = "
+version: 1
+name: seen
+sources: [{id: images, kind: image_directory, key: key, options: {path: pictures}}]
+operators: [{id: detect, kind: ml, input: images, variants: [detect.yaml]}]
+sinks: [{id: seen, kind: jsonl, input: detect, options: {path: out.jsonl}}]
+";
+
+    /// Findings, with their lines, where stages have these further keys.
+    fn found(detect: &str, images: &str) -> Vec<(String, Option<usize>, String)> {
+        let text = format!(
+            "version: 1
+workflow: {{name: seen}}
+workers: [{{id: edge, tier: edge, worker_type: small}}]
+devices:
+  - {{id: hub/card, kind: card, worker: hub, address: 'hub:7440'}}
+  - {{id: hub/server, kind: card, worker: hub, address: 'oip:http://hub:8000'}}
+stages:
+  - {{id: images, operator: images, worker: edge{images}}}
+  - {{id: detect, operator: detect, worker: edge, variant: small{detect}}}
+  - {{id: seen, operator: seen, worker: edge}}
+edges: [{{from: images, to: detect}}, {{from: detect, to: seen}}]
+classes: [{{id: 0, share: 1, route: {{images: images, detect: detect, seen: seen}}}}]
+"
+        );
+        let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").expect("it is right");
+        let diagnostics = match PlanFile::parse(&text, "plan.yaml") {
+            Ok(file) => file.validate_against(&workflow),
+            Err(found) => found,
+        };
+        let told = |one: &crate::diagnostic::Diagnostic| {
+            (one.message.clone(), one.span.line(), one.help.clone().unwrap_or_default())
+        };
+        diagnostics.iter().map(told).collect()
+    }
+
+    #[test]
+    fn rows_need_a_device_that_prepares_them() {
+        for device in ["device:hub/card", "device:tcp://hub:7440", "proxy"] {
+            assert_eq!(found(&format!(", sends: rows, device: '{device}'"), ""), [], "{device}");
+        }
+        for device in ["", ", device: cpu"] {
+            let [(message, line, help)] = &found(&format!(", sends: rows{device}"), "")[..] else {
+                panic!("one finding")
+            };
+            assert_eq!(message, "stage `detect` sends rows, but its model is on no device");
+            assert_eq!(*line, Some(9));
+            assert!(help.contains("`device: device:ID`"), "{help}");
+        }
+        for device in ["oip:http://hub:8000", "device:hub/server"] {
+            let [(message, line, _)] = &found(&format!(", sends: rows, device: '{device}'"), "")[..] else {
+                panic!("one finding")
+            };
+            let expected =
+                "stage `detect` sends rows to `oip:http://hub:8000`, a server of models, which takes tensors";
+            assert_eq!((message.as_str(), *line), (expected, Some(9)));
+        }
+    }
+
+    #[test]
+    fn a_stage_without_a_model_has_no_device() {
+        let [(message, line, help)] = &found("", ", device: 'device:hub/card'")[..] else {
+            panic!("one finding")
+        };
+        assert_eq!(message, "`images` has no models, so nothing of it can compute on `device:hub/card`");
+        assert_eq!((*line, help.as_str()), (Some(8), "remove `device`"));
+        assert_eq!(found("", ", device: cpu, sends: tensors"), []);
+        let run = ", remote_run: {sent: 1B, received: 1B, round_trip: 1ms, transfer: 1ms, queue: 0s, compute: 1ms, share: 1%}";
+        let told = found("", &format!(", device: proxy, sends: rows{run}"));
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told.iter().all(|(message, line, _)| message.contains("has no models") && *line == Some(8)));
+    }
+
+    proptest! {
+        /// A plan is accepted exactly if its rows go to something that prepares them.
+        #[test]
+        fn a_plan_with_rows_is_accepted_where_they_mean_something(device in 0_usize..6, rows in any::<bool>()) {
+            let devices = ["cpu", "proxy", "device:hub/card", "device:hub/server", "device:unix:///d.sock", "oip:http://h:1"];
+            let takes_rows = [false, true, true, false, true, false];
+            let sends = if rows { ", sends: rows" } else { "" };
+            let found = found(&format!(", device: '{}'{sends}", devices[device]), "");
+            prop_assert_eq!(found.is_empty(), !rows || takes_rows[device], "{:?}", found);
         }
     }
 }

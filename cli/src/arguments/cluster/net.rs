@@ -2,6 +2,7 @@
 use super::super::OutputForm;
 use super::super::parse_time;
 use super::ControllerChoice;
+use super::collective::{CollectiveVerb, GroupArguments, NetBenchVerb};
 use super::paths::PathArguments;
 use super::transport::{ListEdgesArguments, PolicyVerb, WatchEdgesArguments};
 use clap::{Args, Subcommand};
@@ -27,6 +28,18 @@ pub(crate) enum NetVerb {
         #[command(subcommand)]
         verb: PathsVerb,
     },
+    /// Groups of programs that compute together: list, show, and change how they do.
+    Collective {
+        /// The verb.
+        #[command(subcommand)]
+        verb: CollectiveVerb,
+    },
+    /// Measure the transport service.
+    Bench {
+        /// The verb.
+        #[command(subcommand)]
+        verb: NetBenchVerb,
+    },
     /// Serve this machine until Ctrl-C: edges of its runs go through the service where policies are attached.
     Serve(ServeNetArguments),
     /// Replace the program of the running service by another version, while edges go through it.
@@ -45,7 +58,9 @@ Examples:
   tidemill run workflow.yaml &
   tidemill net policy attach 'cameras -> detect' rate_limit '{rps: 5}'
   tidemill net serve --grpc 127.0.0.1:50051
-  tidemill net serve --grpc-server shop.Prices=http://10.0.0.7:50051 --proto prices.proto"
+  tidemill net serve --grpc-server shop.Prices=http://10.0.0.7:50051 --proto prices.proto
+  tidemill net serve --listen 10.0.0.1:7470                                   introduces the ranks of groups
+  tidemill net serve --listen 10.0.0.2:7470 --groups-at 10.0.0.1:7470 --rack east"
 )]
 pub(crate) struct ServeNetArguments {
     /// The file of its socket. Default: /run/tidemill/net.sock for root, else in the folder XDG_RUNTIME_DIR.
@@ -66,6 +81,8 @@ pub(crate) struct ServeNetArguments {
     /// A folder for imports of .proto files. Default: those of the files.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) include: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) groups: GroupArguments,
 }
 
 /// `tidemill net stub`.

@@ -1,4 +1,5 @@
 //! How a device is named, and how it is found again.
+use super::elsewhere::now;
 use super::*;
 use arrow_array::{
     ArrayRef, FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Int8Array, Int64Array, UInt32Array,
@@ -6,6 +7,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tidemill_device::carrier::Carrier;
 use tidemill_device::proxy::{Ending, Everybody, serve_until};
 use tidemill_device::store::Store;
@@ -168,7 +170,7 @@ fn batch(spec: &ExecutorSpec) -> RecordBatch {
 /// Drains the device of a copy, and waits until the copy knows it.
 fn drain(copy: &Remote, serving: Serving, ending: &Ending) {
     drop(serving);
-    ending.end("the device is drained: it serves nobody any more");
+    ending.drain("it is enough for today");
     let Inner::There(connected, ..) = &copy.inner else { panic!("this process computes") };
     while connected.lost().is_none() {
         std::thread::yield_now();
@@ -219,4 +221,76 @@ fn a_drained_device_is_not_to_be_started() {
     // The spare is there, and cannot load the model.
     let told = device.instead(&OperatorError::new("no memory"), Some("tcp://hub:7440"));
     assert_eq!(told, "no memory: this process computes instead until it answers");
+}
+
+/// An address at which everybody is turned away, and the number of those who came.
+fn closed(folder: &Path) -> (Serving, Arc<AtomicUsize>) {
+    let came = Arc::new(AtomicUsize::new(0));
+    let (counted, address) = (Arc::clone(&came), folder.join("closed.sock").display().to_string());
+    let listener = Listener::bind(&Address::unix(address), &Security::none()).unwrap();
+    let serving = listener.serve(move |incoming| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        incoming.refuse("it is closed");
+    });
+    (serving.unwrap(), came)
+}
+
+#[test]
+fn a_batch_waits_for_no_target_that_has_just_failed() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut spec = spec(folder.path());
+    let (_closed, came) = closed(folder.path());
+    let socket = |folder: &Path, name: &str| format!("unix://{}", folder.join(name).display());
+    spec.address = Some(socket(folder.path(), "closed.sock"));
+    spec.spares = vec![socket(folder.path(), "device.sock"), socket(other.path(), "device.sock")];
+    let endings = [Ending::default(), Ending::default()];
+    let serving = [device(folder.path(), &endings[0]), device(other.path(), &endings[1])];
+    let mut elsewhere = Elsewhere::of(&spec, false).unwrap();
+    let (begun, passed) = (now(), Arc::new(Mutex::new(Duration::ZERO)));
+    let clock = Arc::clone(&passed);
+    Arc::get_mut(&mut elsewhere).unwrap().now = Box::new(move || begun + *clock.lock().unwrap());
+    let mut copy = elsewhere.copy().unwrap();
+    let place_of = |copy: &Remote| match &copy.inner {
+        Inner::There(connected, ..) => Some(connected.at),
+        Inner::Here(_) => None,
+    };
+    assert_eq!((place_of(&copy), came.load(Ordering::Relaxed)), (Some(1), 1));
+    let [first, second] = serving;
+    drain(&copy, first, &endings[0]);
+    (copy.number, copy.inner) = elsewhere.current(Some(copy.number)).unwrap();
+    assert_eq!((place_of(&copy), came.load(Ordering::Relaxed)), (Some(2), 1));
+    drain(&copy, second, &endings[1]);
+    (copy.number, copy.inner) = elsewhere.current(Some(copy.number)).unwrap();
+    assert_eq!((place_of(&copy), came.load(Ordering::Relaxed)), (None, 1), "it is known to be closed");
+    // After a while it is looked for, beside the batches.
+    *passed.lock().unwrap() = AGAIN;
+    elsewhere.look();
+    assert_eq!((elsewhere.is_there(), came.load(Ordering::Relaxed)), (false, 2));
+}
+
+#[test]
+fn a_look_that_takes_too_long_is_continued_with_the_next_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spec = spec(folder.path());
+    let (_closed, came) = closed(folder.path());
+    spec.address = Some(format!("unix://{}", folder.path().join("closed.sock").display()));
+    spec.spares = vec![format!("unix://{}", folder.path().join("device.sock").display())];
+    let mut elsewhere = Elsewhere::of(&spec, true).unwrap();
+    // Each attempt takes as long as a look may.
+    let (begun, looks) = (now(), AtomicUsize::new(0));
+    let clock = move || begun + AGAIN * looks.fetch_add(1, Ordering::Relaxed) as u32;
+    Arc::get_mut(&mut elsewhere).unwrap().now = Box::new(clock);
+    let copy = elsewhere.copy().unwrap();
+    assert!(matches!(copy.inner, Inner::Here(_)));
+    let before = came.load(Ordering::Relaxed);
+    assert!(before > 0);
+    let _serving = device(folder.path(), &Ending::default());
+    elsewhere.look();
+    assert_eq!((elsewhere.is_there(), came.load(Ordering::Relaxed)), (false, before + 1));
+    elsewhere.look();
+    assert_eq!(
+        (elsewhere.is_there(), came.load(Ordering::Relaxed)),
+        (true, before + 1),
+        "the spare was next"
+    );
 }

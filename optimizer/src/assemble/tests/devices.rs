@@ -60,7 +60,9 @@ fn a_device_is_a_class_that_stages_elsewhere_use() {
     assert!(
         assembly.notes.iter().any(|note| note.starts_with("speech/speech has no figures on the device card"))
     );
-    assert!(assembly.notes.iter().any(|note| note.contains("features has no `model_part` on little")));
+    let part = assembly.notes.iter().filter(|note| note.contains("model_part")).collect::<Vec<_>>();
+    assert!(part.len() == 1 && part[0].contains("of features on little: a stage"), "{part:?}");
+    assert!(part[0].ends_with("measure it there: `tidemill profile`"), "{part:?}");
 }
 
 #[test]

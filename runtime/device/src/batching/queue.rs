@@ -100,6 +100,14 @@ impl<T> Queue<T> {
         batch
     }
 
+    /// Puts these runs together with no others.
+    pub(super) fn separate(&mut self, is_one: impl Fn(&T) -> bool) {
+        self.waiting
+            .iter_mut()
+            .filter(|waiting| is_one(&waiting.run))
+            .for_each(|waiting| waiting.kind = None);
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.waiting.len()

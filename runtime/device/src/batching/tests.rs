@@ -5,6 +5,7 @@ use crate::proxy::Everybody;
 use crate::value::Element;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 
 /// Time that passes only when a device waits.
 #[derive(Default)]
@@ -44,6 +45,7 @@ fn input(rows: usize, fill: u8) -> Value {
 struct Turns {
     given: Receiver<()>,
     ran: Sender<Option<Duration>>,
+    apart: Arc<AtomicU64>,
 }
 
 impl Admission for Turns {
@@ -59,6 +61,10 @@ impl Admission for Turns {
     fn ran(&mut self, computes: Option<Duration>) {
         let _ = self.ran.send(computes);
     }
+
+    fn apart(&mut self, models: u64) {
+        self.apart.store(models, Ordering::Release);
+    }
 }
 
 /// Several sessions of one emulated device, whose turns the test gives.
@@ -66,6 +72,7 @@ struct Shared {
     together: Option<Together>,
     turns: Option<Sender<()>>,
     ran: Receiver<Option<Duration>>,
+    apart: Arc<AtomicU64>,
     inner: Arc<Inner>,
     threads: Vec<std::thread::JoinHandle<()>>,
     held: Arc<Mutex<(u64, u64)>>,
@@ -102,12 +109,13 @@ impl Shared {
         let mut memory = Memory { held: Arc::clone(&held), limit };
         let (turns, given) = channel();
         let (to, ran) = channel();
-        let inner = Arc::clone(&together.inner);
+        let (inner, apart) = (Arc::clone(&together.inner), Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&apart);
         let threads = vec![
             std::thread::spawn(move || loads.work(&opener, &mut memory)),
-            std::thread::spawn(move || computes.work(&mut Turns { given, ran: to })),
+            std::thread::spawn(move || computes.work(&mut Turns { given, ran: to, apart: counted })),
         ];
-        Self { together: Some(together), turns: Some(turns), ran, inner, threads, held }
+        Self { together: Some(together), turns: Some(turns), ran, apart, inner, threads, held }
     }
 
     fn open(&self) -> Box<dyn Device> {
@@ -256,29 +264,37 @@ fn a_model_is_loaded_once_and_freed_with_its_last_session() {
     ));
     let run = Run { model: ModelId(1), inputs: vec![TensorId(5)], outputs: vec![] };
     assert_eq!(first.run(&run), Err(DeviceError::NoTensor(5)));
+    assert_eq!(shared.apart.load(Ordering::Acquire), 0, "one of them was wrong");
     drop(first);
     shared.end();
 }
 
-/// A device whose model says that it has rows, and gives one row whatever it has got.
-struct OneRow(Option<Value>);
+/// A device whose model says that it has rows, and gives one row whatever it has got, or fails if it gets more.
+struct OneRow {
+    input: Option<Value>,
+    fails: bool,
+}
 
 impl Device for OneRow {
     fn create(&mut self, _: TensorId, _: Element, _: &[usize]) -> Result<(), DeviceError> {
         Ok(())
     }
     fn upload(&mut self, _: TensorId, value: Value) -> Result<(), DeviceError> {
-        self.0 = Some(value);
+        self.input = Some(value);
         Ok(())
     }
     fn load(&mut self, _: ModelId, _: &Loadable) -> Result<(), DeviceError> {
         Ok(())
     }
     fn run(&mut self, _: &Run) -> Result<Duration, DeviceError> {
+        let rows = self.input.as_ref().map_or(0, |value| value.shape()[0]);
+        if self.fails && rows > 1 {
+            return Err(DeviceError::Run { model: "rows".to_owned(), reason: format!("{rows} rows") });
+        }
         Ok(Duration::ZERO)
     }
     fn read(&mut self, _: TensorId) -> Result<Value, DeviceError> {
-        let bytes = self.0.as_ref().map(|value| value.bytes().slice(..1)).unwrap_or_default();
+        let bytes = self.input.as_ref().map(|value| value.bytes().slice(..1)).unwrap_or_default();
         Value::new(Element::Uint8, vec![1], bytes).map_err(|error| DeviceError::Value(error.to_string()))
     }
     fn flush(&mut self) -> Result<(), DeviceError> {
@@ -294,20 +310,32 @@ impl Device for OneRow {
     }
 }
 
-struct OneRows;
+/// Opens them.
+struct OneRows {
+    fail: bool,
+}
 
 impl Opener for OneRows {
     fn snapshot(&self, _: &Limits) -> Snapshot {
         Snapshot::default()
     }
     fn open(&self, _: &Limits) -> Result<Box<dyn Device>, DeviceError> {
-        Ok(Box::new(OneRow(None)))
+        Ok(Box::new(OneRow { input: None, fails: self.fail }))
     }
 }
 
 #[test]
 fn a_model_whose_outputs_have_other_rows_is_put_together_once_and_no_more() {
-    let shared = Shared::start_with(OneRows, AT_ONCE, u64::MAX);
+    is_put_together_once(false);
+}
+
+#[test]
+fn a_model_whose_runs_fail_together_and_succeed_one_by_one_is_put_together_no_more() {
+    is_put_together_once(true);
+}
+
+fn is_put_together_once(fail: bool) {
+    let shared = Shared::start_with(OneRows { fail }, AT_ONCE, u64::MAX);
     // A batch of two, whose runs are repeated; then a turn for each of two.
     let mut first = shared.open();
     first.load(ModelId(1), &loadable("rows")).unwrap();
@@ -319,7 +347,12 @@ fn a_model_whose_outputs_have_other_rows_is_put_together_once_and_no_more() {
         (0..turns).for_each(|_| assert!(shared.ran.recv().unwrap().is_some()));
     }
     assert!(shared.ran.try_recv().is_err(), "no further batch");
+    assert_eq!(shared.apart.load(Ordering::Acquire), 1);
     drop(first);
+    // Loaded again, it is apart from the beginning.
+    let results = at_the_same_time(&shared, &[("rows", input(1, 1)), ("rows", input(1, 2))], 2);
+    assert!(results.iter().all(Result::is_ok));
+    (0..2).for_each(|_| assert!(shared.ran.recv().unwrap().is_some()));
     shared.end();
 }
 

@@ -40,7 +40,7 @@ impl Admission for ByDaemon {
     fn turn(&mut self) {
         let asked = now();
         let mut state = self.shared.state();
-        while self.shared.ending().reason().is_none() {
+        while !self.shared.ending().is_due() {
             let queue = state.busy_until.and_then(|until| until.checked_sub(QUEUE));
             let mut until = None;
             let is_granted = match state.turns {
@@ -89,6 +89,10 @@ impl Admission for ByDaemon {
         if state.turns == Turns::Recalled {
             self.shared.return_turn(&mut state);
         }
+    }
+
+    fn apart(&mut self, models: u64) {
+        self.shared.state().figures.apart = models;
     }
 
     fn holds(&mut self, bytes: u64, models: u64) {

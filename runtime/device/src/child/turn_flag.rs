@@ -201,6 +201,7 @@ impl Shared {
             }
             ToChild::Report => self.say(&FromChild::Figures(state.figures)),
             ToChild::End(reason) => self.ending.end(&reason),
+            ToChild::Drained(reason) => self.ending.drain(&reason),
         }
         self.changed.notify_all();
     }

@@ -2,9 +2,11 @@
 //!
 //! A process that serves several sessions of a tenant is a session of its own here, a *group*: it takes the turns of its sessions and
 //! holds their models. It begins with the first of them and ends with the last.
+mod listing;
+
+use super::processes::STARTING;
 use super::tenants::{Tenant, Tenants};
 use super::turns::{Order, Turns};
-use super::views::{Listing, SessionState, SessionView, TenantView};
 use crate::call::Hello;
 use crate::child::{ASKS, Figures, FromChild, ToChild};
 use crate::device::Limits;
@@ -13,8 +15,12 @@ use std::time::Duration;
 
 /// Letters of the name of a client that lists show.
 const MOST_NAME: usize = 200;
-/// Time in which a client greets.
+/// Time in which a client greets, once its process can begin.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
+/// Time in which a process that has no session any more ends by itself.
+const LEAVING: Duration = Duration::from_secs(5);
+/// What a client is told whose session alone is ended.
+const ENDED: &str = "an operator ended the session with `tidemill device drain`";
 
 /// Questions for figures without an answer, after which the process of a session counts as one that stands still.
 const UNANSWERED: u32 = 3;
@@ -52,11 +58,15 @@ pub(super) struct Ledger {
     listings: usize,
     /// When all processes are asked for figures.
     asks_at: Duration,
+    /// Questions for memory that processes which are being ended still hold: the session, what it holds, and what it wants.
+    postponed: Vec<(u64, u64, u64)>,
 }
 
 #[derive(Debug)]
 struct Session {
     since: Duration,
+    /// When its process could begin; none: it loads libraries, say.
+    ready: Option<Duration>,
     process: u32,
     peer: String,
     /// None: it has not greeted.
@@ -72,7 +82,21 @@ struct Session {
     told: Option<Duration>,
     /// Its process is being ended.
     ends: bool,
+    /// When its process must have ended by itself.
+    leaves_by: Option<Duration>,
+    /// Its process was killed, and the kernel does not end it.
+    is_stuck: bool,
     kind: Kind,
+}
+
+impl Session {
+    /// When its client or its process takes too long to begin.
+    fn is_late_at(&self) -> Option<Duration> {
+        match self.ready {
+            None => Some(self.since + STARTING),
+            Some(ready) => self.admitted.is_none().then_some(ready + GREETING),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +144,7 @@ impl Ledger {
             ending: Vec::new(),
             listings: 0,
             asks_at: Duration::ZERO,
+            postponed: Vec::new(),
         }
     }
 
@@ -129,7 +154,8 @@ impl Ledger {
             return Some(reason.clone());
         }
         let most = self.given.most_sessions;
-        let sessions = self.sessions.values().filter(|session| session.kind != Kind::Group);
+        let counts = |session: &&Session| session.kind != Kind::Group && !session.is_stuck;
+        let sessions = self.sessions.values().filter(counts);
         (sessions.count() >= most).then(|| format!("it serves {most} sessions, and no more at once"))
     }
 
@@ -177,6 +203,7 @@ impl Ledger {
     fn add(&mut self, id: u64, process: u32, peer: String, kind: Kind, now: Duration) {
         let session = Session {
             since: now,
+            ready: None,
             process,
             peer,
             admitted: None,
@@ -186,6 +213,8 @@ impl Ledger {
             granted: 0,
             told: None,
             ends: false,
+            leaves_by: None,
+            is_stuck: false,
             kind,
         };
         self.sessions.insert(id, session);
@@ -207,8 +236,10 @@ impl Ledger {
         this.unanswered = 0;
         let busy = |busy: u64| now.saturating_add(Duration::from_nanos(busy));
         match message {
-            FromChild::Ready | FromChild::Closed { .. } => {}
+            FromChild::Closed { .. } => {}
+            FromChild::Ready => self.is_ready(session, now),
             FromChild::Admit(hello) => {
+                self.is_ready(session, now);
                 let admitted = self.admit(session, &hello);
                 if admitted.is_ok() && self.is_unlimited(session) {
                     self.grant(session, u64::MAX, u64::MAX);
@@ -247,6 +278,9 @@ impl Ledger {
             return Err(format!("it connected as another tenant than `{}`", hello.tenant));
         }
         let Some(this) = self.sessions.get_mut(&session) else { return Err("it has ended".to_owned()) };
+        if this.told.is_some() {
+            return Err(ENDED.to_owned());
+        }
         // For lists: a client cannot make them too long to be sent, or give them lines of its own.
         let client = hello.client.chars().filter(|letter| !letter.is_control()).take(MOST_NAME).collect();
         this.admitted = Some(Admitted { tenant: name.clone(), client });
@@ -256,6 +290,13 @@ impl Ledger {
         let memory = [tenant.memory, self.given.memory].into_iter().flatten().min();
         let longest_run = self.given.longest_run;
         Ok(Limits { memory, share: Some(tenant.share), longest_run, ..Limits::default() })
+    }
+
+    /// The process of a session or a group can begin.
+    pub(super) fn is_ready(&mut self, session: u64, now: Duration) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.ready.get_or_insert(now);
+        }
     }
 
     fn tenant_of(&self, session: u64) -> Option<&str> {
@@ -277,15 +318,26 @@ impl Ledger {
         self.outgoing.push((session, ToChild::Room { granted, limit }));
     }
 
-    /// Grants what a session needs, if its tenant and the device have it.
+    /// Grants what a session needs, if its tenant and the device have it. What processes hold that are being ended is soon free: the answer
+    /// waits for that.
     fn more(&mut self, session: u64, held: u64, wanted: u64) {
         if self.is_unlimited(session) {
             return self.grant(session, u64::MAX, u64::MAX);
         }
+        let needed = held.saturating_add(wanted);
+        let limit = self.left_beside(session, |_| true);
+        if needed > limit && needed <= self.left_beside(session, |other| !other.ends || other.is_stuck) {
+            return self.postponed.push((session, held, wanted));
+        }
+        self.grant(session, if needed <= limit { needed } else { held }, limit);
+    }
+
+    /// Bytes that others leave a session, of those that count.
+    fn left_beside(&self, session: u64, counts: impl Fn(&Session) -> bool) -> u64 {
         let tenant = self.tenant_of(session);
-        let others = self.sessions.iter().filter(|(other, _)| **other != session);
+        let others = self.sessions.iter().filter(|(other, _)| **other != session).map(|(_, other)| other);
         let (mut of_tenant, mut of_all) = (0u64, 0u64);
-        for (_, other) in others {
+        for other in others.filter(|other| counts(other)) {
             let is_same = other.admitted.as_ref().map(|admitted| admitted.tenant.as_str()) == tenant;
             of_tenant = of_tenant.saturating_add(if is_same { other.granted } else { 0 });
             of_all = of_all.saturating_add(other.granted);
@@ -293,9 +345,14 @@ impl Ledger {
         let left = |limit: Option<u64>, taken: u64| limit.map(|limit| limit.saturating_sub(taken));
         let of_its_tenant = left(self.limit_of(session).and_then(|tenant| tenant.memory), of_tenant);
         let limits = [of_its_tenant, left(self.given.memory, of_all)];
-        let limit = limits.into_iter().flatten().min().unwrap_or(u64::MAX);
-        let needed = held.saturating_add(wanted);
-        self.grant(session, if needed <= limit { needed } else { held }, limit);
+        limits.into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+
+    /// Answers questions for memory that waited for the end of a process.
+    fn answer_postponed(&mut self) {
+        for (session, held, wanted) in std::mem::take(&mut self.postponed) {
+            self.more(session, held, wanted);
+        }
     }
 
     /// Gives turns.
@@ -317,7 +374,11 @@ impl Ledger {
         }
         let mut stuck = Vec::new();
         for (id, session) in &mut self.sessions {
-            let is_late = session.admitted.is_none() && now >= session.since + GREETING;
+            if session.leaves_by.take_if(|by| now >= *by).is_some() {
+                let why = Ending::Because("it has no session, and does not end".to_owned());
+                self.ending.push((*id, why));
+            }
+            let is_late = session.is_late_at().is_some_and(|late| now >= late);
             let holds = self.turns.holds_since(*id).filter(|_| self.turns.waiting() > 0);
             let hangs = holds.is_some_and(|since| now >= since + self.given.longest_run);
             let stays = session.told.is_some_and(|told| now >= told + self.given.longest_run);
@@ -330,8 +391,10 @@ impl Ledger {
                 format!("a run took longer than {longest} s while others waited")
             } else if stays {
                 format!("it was told to end {longest} s ago")
-            } else {
+            } else if session.ready.is_some() {
                 format!("the client did not greet within {} s", GREETING.as_secs())
+            } else {
+                format!("its process could not begin within {} s", STARTING.as_secs())
             };
             match session.kind {
                 // It does not end because a run of its process does not.
@@ -350,8 +413,8 @@ impl Ledger {
     fn ask_for_life(&mut self) {
         let mut still = Vec::new();
         for (id, session) in &mut self.sessions {
-            // Before its greeting a process may load libraries.
-            if session.admitted.is_none() || session.ends {
+            // Before it can begin, a process may load libraries.
+            if session.admitted.is_none() || session.ready.is_none() || session.ends {
                 continue;
             }
             if session.unanswered >= UNANSWERED {
@@ -386,16 +449,26 @@ impl Ledger {
     pub(super) fn wakes_at(&self, now: Duration) -> Option<Duration> {
         let mut due: Vec<Duration> = self.turns.wakes_at(now).into_iter().collect();
         due.extend(self.sessions.values().any(|session| session.admitted.is_some()).then_some(self.asks_at));
+        due.extend(self.sessions.values().filter_map(|session| session.leaves_by));
         for (id, session) in self.sessions.iter().filter(|(_, session)| !session.ends) {
-            if session.admitted.is_none() {
-                due.push(session.since + GREETING);
-            }
+            due.extend(session.is_late_at());
             if let (Some(since), true) = (self.turns.holds_since(*id), self.turns.waiting() > 0) {
                 due.push(since + self.given.longest_run);
             }
             due.extend(session.told.map(|told| told + self.given.longest_run));
         }
         due.into_iter().min()
+    }
+
+    /// The process of a session or a group was killed and does not end, as one that waits for a driver: others have its turn. What it holds
+    /// is not free.
+    pub(super) fn is_stuck(&mut self, session: u64, now: Duration) {
+        self.turns.leave(session, now);
+        if let Some(session) = self.sessions.get_mut(&session) {
+            (session.ends, session.is_stuck) = (true, true);
+        }
+        self.answer_postponed();
+        self.give(now);
     }
 
     /// The process of a session is gone: what it had is free.
@@ -413,8 +486,12 @@ impl Ledger {
                 && !self.sessions.values().any(|session| session.kind == kind)
             {
                 self.end_process(group, Ending::Unused);
+                if let Some(group) = self.sessions.get_mut(&group) {
+                    group.leaves_by = Some(now + LEAVING);
+                }
             }
         }
+        self.answer_postponed();
         self.give(now);
     }
 
@@ -424,7 +501,7 @@ impl Ledger {
         self.drains = Some(reason.to_owned());
         for (id, session) in self.sessions.iter_mut().filter(|(_, session)| session.kind != Kind::Group) {
             session.told.get_or_insert(now);
-            self.outgoing.push((*id, ToChild::End(reason.to_owned())));
+            self.outgoing.push((*id, ToChild::Drained(reason.to_owned())));
         }
     }
 
@@ -438,14 +515,14 @@ impl Ledger {
             return Err(format!("no session has the number {session}; `tidemill device ls` lists them"));
         };
         told.get_or_insert(now);
-        let reason = "an operator ended the session with `tidemill device drain`";
-        self.outgoing.push((session, ToChild::End(reason.to_owned())));
+        // Before it has greeted it may hear nothing: it is refused then.
+        self.outgoing.push((session, ToChild::End(ENDED.to_owned())));
         Ok(())
     }
 
     /// Returns whether it was drained and the last session is gone.
     pub(super) fn is_over(&self) -> bool {
-        self.drains.is_some() && self.sessions.is_empty()
+        self.drains.is_some() && self.sessions.values().all(|session| session.is_stuck)
     }
 
     /// Changes the limits of a tenant at once. `new`: lists one.
@@ -506,86 +583,6 @@ impl Ledger {
     /// Sessions whose processes are to be killed, with the reasons.
     pub(super) fn ending(&mut self) -> Vec<(u64, Ending)> {
         std::mem::take(&mut self.ending)
-    }
-
-    /// State of a session of a group.
-    fn state_in(&self, session: &Session) -> SessionState {
-        match session.kind {
-            Kind::In(group) if session.figures.is_waiting && self.turns.has_turn(group) => {
-                SessionState::Running
-            }
-            _ if session.figures.is_waiting => SessionState::Waiting,
-            _ => SessionState::Idle,
-        }
-    }
-
-    /// Everything, for people and programs.
-    pub(super) fn listing(&self, now: Duration) -> Listing {
-        let seconds = |micros: u64| micros as f64 / 1e6;
-        let mut all = self.ended;
-        let mut sessions = Vec::new();
-        let mut batches = self.batches;
-        // Models of groups.
-        let mut shared = BTreeMap::new();
-        for (id, session) in &self.sessions {
-            let Session { figures, admitted, .. } = session;
-            if let (Kind::Group, Some(admitted)) = (session.kind, admitted) {
-                batches += figures.runs;
-                *shared.entry(admitted.tenant.as_str()).or_insert(0) += figures.memory;
-                continue;
-            }
-            all.runs += figures.runs;
-            all.failed += figures.failed;
-            all.computed_us += figures.computed_us;
-            all.waited_us += figures.waited_us;
-            sessions.push(SessionView {
-                session: *id,
-                tenant: admitted.as_ref().map(|admitted| admitted.tenant.clone()).unwrap_or_default(),
-                client: admitted.as_ref().map(|admitted| admitted.client.clone()).unwrap_or_default(),
-                peer: session.peer.clone(),
-                process: session.process,
-                seconds: now.saturating_sub(session.since).as_secs_f64(),
-                state: match admitted {
-                    None => SessionState::Greeting,
-                    Some(_) if matches!(session.kind, Kind::In(_)) => self.state_in(session),
-                    Some(_) if self.turns.waits(*id) => SessionState::Waiting,
-                    Some(_) if self.turns.has_turn(*id) => SessionState::Running,
-                    Some(_) => SessionState::Idle,
-                },
-                models: figures.models,
-                memory: figures.memory,
-                runs: figures.runs,
-                failed: figures.failed,
-                computed_seconds: seconds(figures.computed_us),
-                waited_seconds: seconds(figures.waited_us),
-            });
-        }
-        let tenants = self.tenants.all().map(|(name, tenant)| {
-            let its = sessions.iter().filter(|session| session.tenant == *name);
-            TenantView {
-                tenant: name.to_owned(),
-                share: tenant.share,
-                memory_limit: tenant.memory,
-                memory: its.clone().map(|session| session.memory).sum::<u64>()
-                    + shared.get(name).copied().unwrap_or(0),
-                sessions: its.count() as u64,
-            }
-        });
-        Listing {
-            seconds: now.as_secs_f64(),
-            slots: self.given.slots as u64,
-            memory_limit: self.given.memory,
-            drains: self.drains.is_some(),
-            queue: self.turns.waiting() as u64,
-            runs: all.runs,
-            failed: all.failed,
-            batches,
-            computed_seconds: seconds(all.computed_us),
-            waited_seconds: seconds(all.waited_us),
-            tenants: tenants.collect(),
-            sessions,
-            ..Listing::default()
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Processes that serve sessions: one is started before it is needed.
 use crate::child::{FromChild, Lines};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,13 +10,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Time in which a process begins: it may load a library.
-const STARTING: Duration = Duration::from_secs(30);
+pub(super) const STARTING: Duration = Duration::from_secs(30);
 
 /// A process that has no session yet, or serves one.
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) control: UnixStream,
     pub(super) lines: Lines,
+    /// It has said that it can begin.
+    pub(super) is_ready: bool,
 }
 
 impl Process {
@@ -33,12 +36,13 @@ impl Process {
             .stderr(Stdio::inherit())
             .spawn()?;
         let lines = Lines::new(control.try_clone()?);
-        Ok(Self { child, control, lines })
+        Ok(Self { child, control, lines, is_ready: false })
     }
 
     /// Waits until it can begin.
     pub(super) fn wait_until_ready(&mut self) -> io::Result<()> {
-        if is_ready(&self.control, &mut self.lines)? {
+        self.is_ready = is_ready(&self.control, &mut self.lines)?;
+        if self.is_ready {
             return Ok(());
         }
         let status = self.child.wait()?;
@@ -59,6 +63,21 @@ pub(super) fn is_ready(control: &UnixStream, lines: &mut Lines) -> io::Result<bo
         return Err(io::Error::new(io::ErrorKind::TimedOut, "it is not ready"));
     }
     Ok(matches!(lines.receive()?, Some(FromChild::Ready)))
+}
+
+/// Waits for the end of a process, at most for some time. None: it has not ended.
+pub(super) fn ended_within(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    // One that was waited for has no descriptor.
+    if let Some(status) = child.try_wait()? {
+        return Ok(Some(status));
+    }
+    let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
+        return child.wait().map(Some);
+    };
+    let limit = Timespec::try_from(limit).ok();
+    // A signal ends it early: the caller looks again.
+    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], limit.as_ref());
+    child.try_wait()
 }
 
 /// Ends a process that has ended or has nothing to do any more.
@@ -133,5 +152,18 @@ impl Pool {
             // It has no session.
             let _ = process.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_does_not_end_is_not_waited_for_without_an_end() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        assert_eq!(ended_within(&mut child, Duration::from_millis(1)).unwrap(), None);
+        child.kill().unwrap();
+        while ended_within(&mut child, Duration::from_secs(30)).unwrap().is_none() {}
     }
 }

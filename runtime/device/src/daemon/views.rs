@@ -52,6 +52,9 @@ pub struct TenantView {
     pub memory: u64,
     /// Its sessions.
     pub sessions: u64,
+    /// Models of its process whose runs are computed one by one, because they failed together.
+    #[serde(default)]
+    pub apart: u64,
 }
 
 /// A session.

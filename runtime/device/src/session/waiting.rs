@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) lost: Option<String>,
     /// The device itself ended the session.
     pub(super) dismissed: bool,
+    /// It ended all of them.
+    pub(super) drained: bool,
     /// The device gave no sign of life, or computed for too long.
     pub(super) stalled: bool,
     pub(super) patience: Patience,
@@ -83,6 +85,7 @@ impl Shared {
             written: 0,
             lost: None,
             dismissed: false,
+            drained: false,
             stalled: false,
             patience: Patience::new(now()),
             has_memory: false,
@@ -229,7 +232,7 @@ impl State {
             Ok(None) => return Err("the other side ended the connection".to_owned()),
             Err(error) => return Err(error.to_string()),
         };
-        let [handled, at_device, computed, returned] = head.numbers;
+        let [handled, second, computed, returned] = head.numbers;
         if handled > self.posted {
             return Err(format!("the device handled {handled} bytes of {}", self.posted));
         }
@@ -250,7 +253,7 @@ impl State {
                 Err(String::from_utf8_lossy(&payload).into_owned())
             }
             GOODBYE => {
-                self.dismissed = true;
+                (self.dismissed, self.drained) = (true, second == 1);
                 Err(String::from_utf8_lossy(&payload).into_owned())
             }
             REPLY if self.unwanted.remove(&head.sequence) => Ok(()),
@@ -261,7 +264,7 @@ impl State {
                 })?;
                 let times = Times {
                     total: now().saturating_duration_since(waiting.begun),
-                    at_device: Duration::from_nanos(at_device),
+                    at_device: Duration::from_nanos(second),
                     computed: Duration::from_nanos(computed),
                 };
                 waiting.outcome = Some(if head.failed {

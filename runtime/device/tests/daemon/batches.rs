@@ -1,7 +1,7 @@
 //! Sessions of a tenant that share a process.
 use super::*;
 use tidemill_device::batching::Batching;
-use tidemill_device::emulated::ModelTimes;
+use tidemill_device::emulated::{Faults, ModelTimes};
 use tidemill_device::value::Value;
 
 /// Bytes of a loaded model.
@@ -12,7 +12,12 @@ fn start(device: &str, run_ms: f64) -> Served {
 }
 
 fn start_with(device: &str, run_ms: f64, longest_run: Duration) -> Served {
-    let tenant = |share| Tenant { share, memory: Some(1 << 20) };
+    start_faulty(device, run_ms, longest_run, 1 << 20, Faults::default())
+}
+
+/// `memory`: that of each tenant.
+fn start_faulty(device: &str, run_ms: f64, longest_run: Duration, memory: u64, faults: Faults) -> Served {
+    let tenant = |share| Tenant { share, memory: Some(memory) };
     let listed = [("a".to_owned(), tenant(0.5)), ("b".to_owned(), tenant(0.3))];
     let others = ModelTimes { run_ms, memory: MODEL, has_rows: true, ..ModelTimes::default() };
     let change = |options: &mut Options| {
@@ -20,7 +25,7 @@ fn start_with(device: &str, run_ms: f64, longest_run: Duration) -> Served {
         options.longest_run = longest_run;
         options.batching = Some(Batching { rows: 8, wait: Duration::ZERO });
     };
-    Served::start(device, change, &Profile { others, ..Profile::default() })
+    Served::start(device, change, &Profile { others, faults, ..Profile::default() })
 }
 
 /// Uploads a row and runs the model. Returns the output.
@@ -94,6 +99,58 @@ fn runs_that_wait_for_each_other_are_computed_together() {
     assert!(listing.computed_seconds < 40.0 * 0.02, "some were computed together: {listing:?}");
     assert!((10..40).contains(&listing.batches), "{listing:?}");
     assert!(listing.computed_seconds >= 10.0 * 0.02, "the time of each batch counts once: {listing:?}");
+    served.end();
+}
+
+#[test]
+fn a_model_that_fails_only_in_batches_is_put_together_no_more_and_the_listing_says_so() {
+    let faults = Faults { most_rows: 1, ..Faults::default() };
+    let served = start_faulty("apart", 20.0, Duration::from_secs(60), 1 << 20, faults);
+    let is_apart =
+        |listing: &Listing| listing.tenants.iter().find(|tenant| tenant.tenant == "a").unwrap().apart;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let session = served.open("a").unwrap();
+                let model = load(&session, "m");
+                let expected = infer(&session, model, 7).unwrap();
+                // Until some of them have waited together.
+                while is_apart(&served.daemon().listing()) == 0 {
+                    assert_eq!(infer(&session, model, 7).unwrap(), expected);
+                }
+                (0..5).for_each(|_| assert_eq!(infer(&session, model, 7).unwrap(), expected));
+                // It stays with its process.
+                served.until("all", |listing| is_apart(listing) == 1);
+            });
+        }
+    });
+    let listing = served.until("the end of all", |listing| listing.sessions.is_empty());
+    assert_eq!(listing.failed, 0, "{listing:?}");
+    served.end();
+}
+
+#[test]
+fn clients_that_come_and_go_at_once_are_all_served_though_the_process_ends_with_the_last() {
+    // The models of two processes do not fit, nor one model twice.
+    let served = start_faulty("come-and-go", 0.0, Duration::from_secs(60), 8_000, Faults::default());
+    let processes = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    while processes.lock().unwrap().len() < 4 {
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for fill in 0..4 {
+                        let session = served.open("a").unwrap();
+                        let model = load(&session, "m");
+                        infer(&session, model, fill).unwrap();
+                        let listing = served.daemon().listing();
+                        processes.lock().unwrap().extend(self::processes(&listing));
+                    }
+                });
+            }
+        });
+        // The process ends, and the next client comes at once.
+        served.until("the end of all", |listing| listing.sessions.is_empty());
+    }
     served.end();
 }
 

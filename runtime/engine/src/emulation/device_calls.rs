@@ -90,6 +90,13 @@ impl DeviceCalls {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// When the copy that has waited for longest came back; each call takes one.
+    fn take_idle(&self) -> Nanoseconds {
+        let mut idle = self.idle();
+        let first = idle.iter().enumerate().min_by_key(|(_, since)| **since).map(|(at, _)| at);
+        first.map_or(Nanoseconds::MIN, |at| idle.swap_remove(at))
+    }
+
     /// Its counters.
     pub(super) fn meter(&self) -> Arc<Meter> {
         Arc::clone(&self.meter)
@@ -159,7 +166,7 @@ impl CallGate for DeviceCalls {
         }
         let begun = self.clock.now();
         let lasts = |follows| self.times.stage.lasts(records, follows);
-        let since = self.idle().pop().unwrap_or(Nanoseconds::MIN);
+        let since = self.take_idle();
         let (own, needed) = server.reserve(self.number, submitted.min(begun).max(since), lasts);
         // The worker is free for others when its part is over, not when this machine has computed the model.
         server.end_turn();
@@ -186,7 +193,8 @@ impl CallGate for DeviceCalls {
             elapsed: computed - begun,
             processor,
         });
-        let finished = passed.returned.max(self.clock.now());
+        // A thread that is woken late takes nothing from the call: otherwise that would count as time of the client.
+        let finished = passed.returned.max(computed);
         let span = Span { started: own.started, finished };
         Some(GatedCall { span, device: Some(self.split(records, own.finished, &passed)) })
     }

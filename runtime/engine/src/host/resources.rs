@@ -1,6 +1,7 @@
 //! Resources that a host opens for its own slots: readers, models and sinks, with their counters.
 use super::PreparedModels;
 use crate::alignment::{Groups, Seat};
+use crate::away::batches_away;
 use crate::channel::Role;
 use crate::checkpoint::Past;
 use crate::clock::{Clock, Nanoseconds};
@@ -347,8 +348,13 @@ impl Opening<'_> {
                     Some(executor) => executor,
                     None => start_executor(&request)?,
                 };
+                let away = batches_away(stage, &program.plan.devices) as usize;
+                let send = move |executor: &Arc<dyn ModelExecutor>| {
+                    while executor.copies() < away && executor.add_copy() {}
+                };
+                send(&executor);
                 let request = ExecutorRequest { again: true, ..request };
-                let start: StartExecutor = Arc::new(move || start_executor(&request));
+                let start: StartExecutor = Arc::new(move || start_executor(&request).inspect(send));
                 metrics.device.get_or_init(|| executor.device().to_owned());
                 Ok(Work::Inference {
                     executor,

@@ -1,14 +1,17 @@
 //! Models on executors of another kind, which may die.
 use crate::parts::*;
+use arrow_array::RecordBatch;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::Duration;
 use tidemill_engine::{
     Completion, ExecutorFactory, ExecutorRequest, Job, JobResult, ModelExecutor, Notifier, Run, RunError,
-    RunOptions, RunReport, register_executors,
+    RunOptions, RunReport, batches_away, register_executors, start_local,
 };
 use tidemill_operators::api::{DeviceTimes, Instance, OperatorError, Output};
+use tidemill_spec::plan::RemoteRun;
+use tidemill_spec::units::{Bytes, Percent, TimeSpan};
 
 #[derive(Default)]
 struct State {
@@ -215,6 +218,54 @@ fn the_record_that_kills_executors_becomes_a_dead_letter() {
     assert!(!rows.contains(&"k000230=230".to_owned()) && rows.contains(&"k000231=231".to_owned()));
     assert_eq!(rows.len(), 509);
     assert!(started > 2, "{started}");
+}
+
+/// Starts executors of this process for a device of the plan.
+struct Devices;
+
+impl ExecutorFactory for Devices {
+    fn scheme(&self) -> &str {
+        "away"
+    }
+    fn loads_here(&self) -> bool {
+        true
+    }
+    fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
+        start_local(request, &request.make, &request.spec.device)
+    }
+}
+
+/// Each batch ends only when as many are away as the plan expects.
+#[test]
+fn as_many_batches_are_away_as_the_plan_expects() {
+    const AWAY: usize = 3;
+    let together = Arc::new(Barrier::new(AWAY));
+    let mut b = Builder::new(&[1.0]);
+    let (out, rows) = sink("out");
+    b.source(rows_source("src", numbered(30), None, Some(0), 40), "a");
+    let wait = move |_: &RecordBatch| drop(together.wait());
+    b.operator("model", model("model", wait), "b", &[]).edge("src", "model", 0);
+    b.sink(out, "c").edge("model", "out", 0);
+    let [ms, none] = [TimeSpan(1_000_000), TimeSpan(0)];
+    let stage = &mut b.program.plan.stages[1];
+    stage.max_batch = 1;
+    stage.device = Some("away:0".to_owned());
+    // One batch of a millisecond in ten, each away for nine: 0.9, and twice 0.95 more.
+    stage.remote_run = Some(RemoteRun {
+        sent: Bytes(1),
+        received: Bytes(1),
+        round_trip: TimeSpan(8 * ms.0),
+        transfer: none,
+        queue: none,
+        compute: ms,
+        share: Percent(10.0),
+    });
+    assert_eq!(batches_away(stage, &[]) as usize, AWAY);
+    assert!(register_executors(Arc::new(Devices)));
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let report = result_within(&run, 50).expect("ends");
+    assert_eq!((report.stages[1].batches, sorted(&rows).len()), (30, 30));
+    assert_eq!(report.stages[1].copies_added, 0, "none was missing");
 }
 
 /// Cannot start anything.

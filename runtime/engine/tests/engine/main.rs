@@ -1,6 +1,8 @@
 //! Tests of the engine through its public interface: plans in, committed results out.
 mod alignment;
 mod alone;
+#[path = "../../../link/tests/remote/authority.rs"]
+mod authority;
 mod bursts;
 mod carriers;
 mod changes;

@@ -1,15 +1,16 @@
 //! Hosts with certificates: a valid one of another host is rejected. Each process here has one of a common authority, as
 //! the workers of a cluster have.
+use crate::authority::Authority;
 use crate::hosts::{RUN, joined};
 use crate::parts::*;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use rcgen::SanType;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_engine::remote::{
-    Address, Certificates, Greeting, Incoming, Listener, Purpose, RemoteError, Role, Security, Serving, dial,
+    Address, Greeting, Incoming, Listener, Purpose, RemoteError, Role, Security, Serving, dial,
 };
 use tidemill_engine::{
     Exchange, HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunOptions, serve_host,
@@ -22,35 +23,15 @@ fn worker(name: &str) -> String {
     format!("tidemill:worker/{name}")
 }
 
-/// Issues certificates.
-#[derive(Clone)]
-struct Authority {
-    pem: String,
-    issuer: Arc<Issuer<'static, KeyPair>>,
-}
-
 impl Authority {
     fn new() -> Self {
-        let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let pem = parameters.self_signed(&key).expect("a certificate").pem();
-        Self { pem, issuer: Arc::new(Issuer::new(parameters, key)) }
+        Self::named("tests")
     }
 
     /// The certificate of a host.
     fn security(&self, who: &str) -> Security {
-        let mut parameters = CertificateParams::new(vec!["tidemill".to_owned()]).expect("a name");
-        parameters.subject_alt_names.push(SanType::URI(who.try_into().expect("ASCII")));
-        parameters.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate().expect("a key");
-        let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
-        let certificates = Certificates {
-            chain_pem: certificate.pem().into_bytes(),
-            key_pem: key.serialize_pem().into_bytes(),
-            authority_pem: self.pem.clone().into_bytes(),
-        };
+        let name = SanType::URI(who.try_into().expect("ASCII"));
+        let certificates = self.certify("tidemill", |parameters| parameters.subject_alt_names.push(name));
         Security::mutual(&certificates).expect("they belong together")
     }
 }

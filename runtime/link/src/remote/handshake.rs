@@ -12,7 +12,7 @@ use super::{Greeting, PROTOCOL_VERSION, RemoteError, Security, peer_name};
 use crate::deadline::Deadline;
 use crate::link::codec::u32_at;
 use crate::link::{LinkError, LinkReceiver, LinkSender};
-use crate::transport::Address;
+use crate::transport::{Address, Stream};
 use arrow_schema::SchemaRef;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -225,6 +225,29 @@ pub fn dial_to(
         ErrorKind::TimedOut => RemoteError::Timeout,
         _ => RemoteError::Io(error),
     })?;
+    greet_over(stream, security, greeting, deadline, wanted)
+}
+
+/// As [`dial`], over a connection that the caller made: bound to an interface or a port, for example.
+///
+/// # Errors
+/// As [`dial`].
+pub fn dial_over(
+    stream: Box<dyn Stream>,
+    security: &Security,
+    greeting: &Greeting,
+    timeout: Duration,
+) -> Result<Connection, RemoteError> {
+    greet_over(stream, security, greeting, Deadline::after(timeout), None)
+}
+
+fn greet_over(
+    stream: Box<dyn Stream>,
+    security: &Security,
+    greeting: &Greeting,
+    deadline: Deadline,
+    wanted: Option<&str>,
+) -> Result<Connection, RemoteError> {
     let mut carrier = Carrier::new(stream, security.client()?);
     let mut talk = Talk { carrier: &mut carrier, deadline, stop: None };
     if let Some(wanted) = wanted {

@@ -84,7 +84,7 @@ pub(crate) fn memory() -> Kind {
 
 /// Returns the kind with TLS.
 pub(crate) fn secured(kind: Kind) -> Kind {
-    let certificates = crate::security::Authority::new().host();
+    let certificates = crate::authority::Authority::new().host();
     Kind { security: Security::mutual(&certificates).expect("they belong together"), ..kind }
 }
 

@@ -1,6 +1,6 @@
 //! Certificates that change while listeners and channels exist.
+use crate::authority::Authority;
 use crate::parts::*;
-use crate::security::Authority;
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,60 +1,30 @@
 //! Who is believed.
+use crate::authority::Authority;
 use crate::parts::*;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::SanType;
 use tidemill_link::remote::*;
-
-/// An authority.
-pub(crate) struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
 
 impl Authority {
     pub(crate) fn new() -> Self {
         Self::named("tests")
     }
 
-    fn named(name: &str) -> Self {
-        let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
-        parameters.distinguished_name.push(DnType::CommonName, name);
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let pem = parameters.self_signed(&key).expect("a certificate").pem();
-        Self { pem, issuer: Issuer::new(parameters, key) }
-    }
-
-    fn issue(&self, name: &str, expired: bool) -> Certificates {
-        self.issue_to(name, &[], expired)
-    }
-
-    /// For a host of this name, with these names that say who it is.
-    fn issue_to(&self, name: &str, who: &[&str], expired: bool) -> Certificates {
-        let mut parameters = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        for who in who {
-            parameters.subject_alt_names.push(rcgen::SanType::URI((*who).try_into().expect("ASCII")));
-        }
-        parameters.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        if expired {
-            parameters.not_before = rcgen::date_time_ymd(2001, 1, 1);
-            parameters.not_after = rcgen::date_time_ymd(2002, 1, 1);
-        }
-        let key = KeyPair::generate().expect("a key");
-        let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
-        Certificates {
-            chain_pem: certificate.pem().into_bytes(),
-            key_pem: key.serialize_pem().into_bytes(),
-            authority_pem: self.pem.clone().into_bytes(),
-        }
+    /// For a host with these names that say who it is.
+    fn issue_to(&self, who: &[&str]) -> Certificates {
+        let names = who.iter().map(|who| SanType::URI((*who).try_into().expect("ASCII")));
+        self.certify("tidemill", |parameters| parameters.subject_alt_names.extend(names))
     }
 
     pub(crate) fn host(&self) -> Certificates {
-        self.issue("tidemill", false)
+        self.issue_to(&[])
     }
 
     /// Valid in the year 2001.
     pub(crate) fn expired(&self) -> Certificates {
-        self.issue("tidemill", true)
+        self.certify("tidemill", |parameters| {
+            parameters.not_before = rcgen::date_time_ymd(2001, 1, 1);
+            parameters.not_after = rcgen::date_time_ymd(2002, 1, 1);
+        })
     }
 }
 
@@ -91,8 +61,8 @@ fn others_are_refused_with_a_clear_text() {
     // A host of another authority that believes ours, and one that does not.
     let stranger = Certificates { authority_pem: authority.host().authority_pem, ..other.host() };
     let (stranger, foreign) = (secured(&stranger), secured(&other.host()));
-    let expired = secured(&authority.issue("tidemill", true));
-    let misnamed = secured(&authority.issue("elsewhere", false));
+    let expired = secured(&authority.expired());
+    let misnamed = secured(&authority.certify("elsewhere", |_| {}));
     let forged = Certificates { authority_pem: authority.host().authority_pem, ..forged.host() };
     let forged = secured(&forged);
     let cases = [
@@ -171,7 +141,7 @@ fn secrets_are_not_printed() {
 #[test]
 fn a_host_with_the_certificate_of_another_one_is_not_greeted() {
     let authority = Authority::new();
-    let of = |who: &[&str]| secured(&authority.issue_to("tidemill", who, false));
+    let of = |who: &[&str]| secured(&authority.issue_to(who));
     let (edge, other) = ("tidemill:worker/edge-1", "tidemill:worker/edge-2");
     let hub = of(&["tidemill:controller"]);
     for (listens, found) in [
@@ -200,7 +170,7 @@ fn a_host_with_the_certificate_of_another_one_is_not_greeted() {
 #[test]
 fn both_sides_know_who_the_other_one_is() {
     let authority = Authority::new();
-    let of = |who: &str| secured(&authority.issue_to("tidemill", &[who], false));
+    let of = |who: &str| secured(&authority.issue_to(&[who]));
     let (serving, incoming) = serve(&Kind { security: of("tidemill:worker/edge-1"), ..tcp() });
     let accept = std::thread::spawn(move || {
         let incoming = incoming.recv_timeout(PATIENCE).unwrap();

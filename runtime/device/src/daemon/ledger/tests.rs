@@ -2,6 +2,7 @@
 use super::super::tenants::Tenants;
 use super::*;
 use crate::call::VERSION;
+use crate::daemon::views::SessionState;
 
 fn ledger(memory: Option<u64>, listed: &[(&str, Tenant)], only_listed: bool) -> Ledger {
     let given = Given { slots: 1, memory, longest_run: Duration::from_secs(5), most_sessions: 3 };
@@ -93,7 +94,7 @@ fn a_drained_device_tells_each_session_and_is_over_after_the_last() {
     ledger.gone(first, Duration::ZERO);
     assert!(ledger.drain_one(first, Duration::ZERO).is_err() && !ledger.is_over());
     ledger.drain(Duration::ZERO);
-    assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::End(_))] if *to == second));
+    assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::Drained(_))] if *to == second));
     // Its run does not end.
     ledger.tick(Duration::from_secs(5));
     assert!(matches!(&ledger.ending()[..], [(session, _)] if *session == second));
@@ -108,6 +109,8 @@ fn a_drained_device_tells_each_session_and_is_over_after_the_last() {
 fn who_does_not_greet_or_holds_its_turn_is_ended() {
     let mut ledger = ledger(None, &[], false);
     let silent = ledger.begin(1, String::new(), Duration::ZERO);
+    assert_eq!(ledger.wakes_at(Duration::ZERO), Some(STARTING));
+    ledger.hear(silent, FromChild::Ready, Duration::ZERO);
     assert_eq!(ledger.wakes_at(Duration::ZERO), Some(GREETING));
     ledger.tick(GREETING);
     assert!(matches!(&ledger.ending()[..], [(session, _)] if *session == silent));
@@ -151,6 +154,136 @@ fn a_process_that_stands_still_is_ended_and_one_that_computes_is_not() {
     ledger.gone(stands, now);
     ledger.tick(now + ASKS);
     assert_eq!(ledger.outgoing(), [(computes, ToChild::Report)]);
+}
+
+#[test]
+fn a_process_may_load_libraries_before_its_client_greets() {
+    let mut ledger = ledger(None, &[], false);
+    let alone = ledger.begin(1, String::new(), Duration::ZERO);
+    let group = ledger.begin_group(2, "x", Duration::ZERO).unwrap();
+    let first = ledger.begin_in(group, String::new(), Duration::ZERO);
+    // A second session of another tenant is asked for figures meanwhile.
+    let other = ledger.begin(3, String::new(), Duration::ZERO);
+    let hello = |tenant: &str| Hello { version: VERSION, tenant: tenant.to_owned(), client: String::new() };
+    ledger.hear(other, FromChild::Admit(hello("y")), Duration::ZERO);
+    let mut now = Duration::ZERO;
+    while now + ASKS < STARTING {
+        now += ASKS;
+        ledger.tick(now);
+        ledger.hear(other, FromChild::Figures(Figures::default()), now);
+        assert!(ledger.ending().is_empty(), "at {now:?}");
+    }
+    // The first client of the group, and the other one, have their time from now on.
+    ledger.hear(group, FromChild::Ready, now);
+    ledger.is_ready(first, now);
+    ledger.outgoing();
+    ledger.hear(first, FromChild::Admit(hello("x")), now + GREETING);
+    assert!(
+        ledger
+            .outgoing()
+            .iter()
+            .any(|(to, message)| { *to == first && matches!(message, ToChild::Admitted(Ok(_))) })
+    );
+    ledger.tick(STARTING);
+    assert!(
+        matches!(&ledger.ending()[..], [(ended, Ending::Because(reason))] if *ended == alone && reason.contains("could not begin"))
+    );
+}
+
+#[test]
+fn a_process_that_was_killed_and_does_not_end_keeps_no_turn() {
+    for (is_group, memory) in [(false, 60), (true, 60)] {
+        let mut ledger = ledger(Some(100), &[], false);
+        let (holds, session) = if is_group {
+            group(&mut ledger, "x")
+        } else {
+            let session = admit(&mut ledger, "x").0;
+            (session, session)
+        };
+        let waits = admit(&mut ledger, "y").0;
+        assert_eq!(more(&mut ledger, holds, 0, memory), (true, 100));
+        ledger.hear(holds, FromChild::Want, Duration::ZERO);
+        ledger.hear(waits, FromChild::Want, Duration::ZERO);
+        assert_eq!(told(&mut ledger), [(holds, ToChild::Standing), (holds, ToChild::Recall)]);
+        ledger.tick(Duration::from_secs(5));
+        assert!(ledger.ending().iter().any(|(ended, _)| *ended == holds), "it does not end its turn");
+        assert!(told(&mut ledger).is_empty());
+        ledger.drain(Duration::from_secs(5));
+        ledger.outgoing();
+        ledger.is_stuck(holds, Duration::from_secs(10));
+        assert!(matches!(&told(&mut ledger)[..], [(to, ToChild::Turn | ToChild::Standing)] if *to == waits));
+        assert_eq!(more(&mut ledger, waits, 0, 50), (false, 40), "its memory is not free");
+        // Nobody waits for it when the device ends.
+        ledger.gone(waits, Duration::from_secs(10));
+        if is_group {
+            ledger.gone(session, Duration::from_secs(10));
+        }
+        assert!(ledger.is_over());
+        ledger.gone(holds, Duration::from_secs(20));
+        assert!(ledger.is_over());
+    }
+}
+
+#[test]
+fn a_group_without_sessions_that_does_not_end_is_ended() {
+    let mut ledger = ledger(None, &[], false);
+    let (stands, last) = group(&mut ledger, "x");
+    let waits = admit(&mut ledger, "y").0;
+    ledger.hear(stands, FromChild::Want, Duration::ZERO);
+    ledger.hear(waits, FromChild::Want, Duration::ZERO);
+    ledger.gone(last, Duration::ZERO);
+    assert_eq!(ledger.ending(), [(stands, Ending::Unused)]);
+    // It was stopped, say: nothing that it is told reaches it.
+    let mut now = Duration::ZERO;
+    let reason = loop {
+        now = ledger.wakes_at(now).unwrap();
+        assert!(now <= LEAVING, "it keeps its turn");
+        ledger.tick(now);
+        ledger.hear(waits, FromChild::Figures(Figures::default()), now);
+        match &ledger.ending()[..] {
+            [] => {}
+            [(group, Ending::Because(reason))] if *group == stands => break reason.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(now == LEAVING && reason.contains("no session"), "{reason}");
+    ledger.tick(now + LEAVING);
+    assert!(ledger.ending().is_empty(), "once");
+    ledger.outgoing();
+    ledger.gone(stands, now);
+    assert!(matches!(&told(&mut ledger)[..], [(to, ToChild::Turn | ToChild::Standing)] if *to == waits));
+}
+
+#[test]
+fn memory_of_a_process_that_ends_is_waited_for() {
+    let mut ledger = ledger(None, &[("a", Tenant { share: 0.5, memory: Some(100) })], false);
+    let (before, last) = group(&mut ledger, "a");
+    assert_eq!(more(&mut ledger, before, 0, 80), (true, 100));
+    ledger.gone(last, Duration::ZERO);
+    assert_eq!(ledger.ending(), [(before, Ending::Unused)]);
+    // The next client comes while the process of those before it ends.
+    let (group, _) = group(&mut ledger, "a");
+    ledger.hear(group, FromChild::More { held: 0, wanted: 80 }, Duration::ZERO);
+    assert!(ledger.outgoing().is_empty());
+    // What does not fit in any case is refused at once.
+    ledger.hear(group, FromChild::More { held: 0, wanted: 101 }, Duration::ZERO);
+    assert_eq!(ledger.outgoing(), [(group, ToChild::Room { granted: 0, limit: 20 })]);
+    ledger.gone(before, Duration::ZERO);
+    assert_eq!(ledger.outgoing(), [(group, ToChild::Room { granted: 80, limit: 100 })]);
+}
+
+#[test]
+fn a_session_that_was_ended_before_its_client_greeted_is_refused() {
+    let mut ledger = ledger(None, &[], false);
+    let session = ledger.begin(1, String::new(), Duration::ZERO);
+    ledger.drain_one(session, Duration::ZERO).unwrap();
+    ledger.outgoing();
+    let hello = Hello { version: VERSION, tenant: "a".to_owned(), client: String::new() };
+    ledger.hear(session, FromChild::Admit(hello), Duration::ZERO);
+    match &ledger.outgoing()[..] {
+        [(to, ToChild::Admitted(Err(reason)))] if *to == session => assert_eq!(reason, ENDED),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -203,7 +336,7 @@ fn a_group_begins_with_its_first_session_and_ends_with_its_last() {
     assert!(ledger.outgoing().iter().all(|(to, _)| *to != of_a));
     assert_eq!(ledger.group_of("a"), None, "the next session begins another one");
     ledger.drain(Duration::ZERO);
-    assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::End(_))] if *to == other));
+    assert!(matches!(&ledger.outgoing()[..], [(to, ToChild::Drained(_))] if *to == other));
     ledger.gone(of_a, Duration::ZERO);
     ledger.gone(other, Duration::ZERO);
     assert!(!ledger.is_over());
@@ -223,11 +356,15 @@ fn turns_and_models_are_those_of_the_group_and_figures_those_of_its_sessions() {
     assert_eq!(ledger.outgoing(), [(of_a, ToChild::Standing)]);
     let figures =
         Figures { models: 1, memory: 5, runs: 9, computed_us: 7, is_waiting: true, ..Figures::default() };
-    ledger.hear(of_a, FromChild::Figures(Figures { memory: 40, runs: 4, ..figures }), Duration::ZERO);
+    ledger.hear(
+        of_a,
+        FromChild::Figures(Figures { memory: 40, runs: 4, apart: 2, ..figures }),
+        Duration::ZERO,
+    );
     ledger.hear(first, FromChild::Figures(figures), Duration::ZERO);
     let listing = ledger.listing(Duration::ZERO);
     assert_eq!((listing.sessions.len(), listing.runs, listing.tenants[0].memory), (2, 9, 45));
-    assert_eq!(listing.batches, 4);
+    assert_eq!((listing.batches, listing.tenants[0].apart), (4, 2));
     let seen = &listing.sessions[0];
     assert_eq!((seen.process, seen.state, seen.memory), (7, SessionState::Running, 5));
     ledger.gone(of_a, Duration::ZERO);

@@ -142,6 +142,16 @@ fn the_worker_is_free_while_the_device_computes() {
     assert_eq!((first.span.started, second.span.started), (0, 2 * MS));
 }
 
+/// Copies of a model are alike: the next call takes the one that is free first.
+#[test]
+fn a_call_takes_the_copy_that_came_back_first() {
+    let place = Place::new();
+    let calls = place.stage("find", 2.0);
+    *calls.idle() = vec![7 * MS, 3 * MS, 9 * MS];
+    assert_eq!([calls.take_idle(), calls.take_idle(), calls.take_idle()], [3 * MS, 7 * MS, 9 * MS]);
+    assert_eq!(calls.take_idle(), Nanoseconds::MIN, "one that had no call yet");
+}
+
 /// It was submitted while the one before was on its way.
 #[test]
 fn a_copy_begins_its_next_call_when_the_last_one_is_back() {

@@ -1,0 +1,289 @@
+//! `tidemill net collective` and `net bench`: groups of programs that compute together.
+use crate::answer;
+use crate::arguments::{
+    BenchGroupArguments, CollectiveVerb, GroupServiceChoice, GroupStrategyArguments, NetBenchVerb, OutputForm,
+};
+use crate::exit::Exit;
+use crate::table::{Side, Table};
+use crate::terminal::Terminal;
+use serde::Serialize;
+use std::io::Write;
+use std::time::Duration;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::{bytes, grouped};
+use tidemill_app::listener::Listener;
+use tidemill_collective::client::{self, Error};
+use tidemill_collective::protocol::{Answer, Bench, GroupState, GroupView, Listing, Measured, Question};
+use tidemill_net::usual_socket;
+
+/// Time in which the service answers, beside what it was asked to take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time in which ranks of a benchmark find each other.
+const JOINING: Duration = Duration::from_secs(60);
+
+fn ask(choice: &GroupServiceChoice, question: Question, patience: Duration) -> Result<Answer, Failure> {
+    let socket = choice.socket.clone().unwrap_or_else(usual_socket);
+    let answer = client::ask(&socket, question, patience).map_err(|error| match error {
+        Error::Unreachable { socket, reason } => Failure::new(
+            Kind::Unavailable,
+            format!("no service for groups answers at {}: {reason}", socket.display()),
+        )
+        .with_help(
+            "start a service with `tidemill net serve`, or name its socket with `--socket` or TIDEMILL_NET",
+        ),
+        other => Failure::new(Kind::Unavailable, other.to_string()),
+    })?;
+    match answer {
+        Answer::Refused(reason) => Err(Failure::new(Kind::Configuration, reason)),
+        answer => Ok(answer),
+    }
+}
+
+fn unexpected() -> Failure {
+    Failure::new(Kind::Unavailable, "the transport service answers something else".to_owned())
+        .with_help("`tidemill net upgrade` replaces it by this version")
+}
+
+fn listing(choice: &GroupServiceChoice) -> Result<Listing, Failure> {
+    match ask(choice, Question::List, PATIENCE)? {
+        Answer::Listing(listing) => Ok(listing),
+        _ => Err(unexpected()),
+    }
+}
+
+fn json(key: &str, value: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = answer::out();
+    serde_json::to_writer_pretty(&mut out, &serde_json::json!({"version": 1, "ok": true, key: value}))?;
+    Ok(writeln!(out)?)
+}
+
+/// Runs a verb of `tidemill net collective`.
+pub(crate) fn collective(verb: &CollectiveVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
+    match verb {
+        CollectiveVerb::Ls(arguments) => list(&arguments.service, terminal),
+        CollectiveVerb::Show(arguments) => show(&arguments.group, &arguments.service),
+        CollectiveVerb::Strategy(arguments) => strategy(arguments, terminal),
+    }
+}
+
+fn state(state: GroupState) -> &'static str {
+    match state {
+        GroupState::Joining => "joining",
+        GroupState::Running => "running",
+        GroupState::Switching => "switching",
+        GroupState::Broken => "broken",
+    }
+}
+
+fn list(choice: &GroupServiceChoice, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let listing = listing(choice)?;
+    if choice.output == OutputForm::Json {
+        json("listing", &listing)?;
+        return Ok(Exit::Success);
+    }
+    if listing.groups.is_empty() {
+        terminal.note("no group is there now; programs make one by joining it");
+    } else {
+        let mut table = Table::new(&[
+            ("group", Side::Left),
+            ("user", Side::Right),
+            ("state", Side::Left),
+            ("ranks", Side::Right),
+            ("operations", Side::Right),
+            ("bytes", Side::Right),
+            ("strategy", Side::Left),
+            ("epoch", Side::Right),
+            ("why", Side::Left),
+        ]);
+        for group in &listing.groups {
+            table.row([
+                group.name.clone(),
+                group.user.to_string(),
+                state(group.state).to_owned(),
+                format!("{} of {}", group.ranks.len(), group.size),
+                grouped(group.figures.operations),
+                bytes(group.figures.bytes),
+                group.policy.clone(),
+                group.strategy.as_ref().map_or_else(String::new, |strategy| strategy.epoch.to_string()),
+                group.why.clone(),
+            ]);
+        }
+        table.write(&mut answer::out())?;
+    }
+    if listing.hosts.len() > 1 {
+        let mut table = Table::new(&[
+            ("host", Side::Left),
+            ("rack", Side::Left),
+            ("pod", Side::Left),
+            ("address", Side::Left),
+            ("paths", Side::Left),
+        ]);
+        for view in &listing.hosts {
+            let paths: Vec<&str> = view.host.paths.iter().map(|path| path.name.as_str()).collect();
+            table.row([
+                view.host.name.clone(),
+                view.host.rack.clone(),
+                view.host.pod.clone(),
+                view.address.clone().unwrap_or_else(|| "none".to_owned()),
+                paths.join(", "),
+            ]);
+        }
+        let mut out = answer::out();
+        if !listing.groups.is_empty() {
+            writeln!(out)?;
+        }
+        table.write(&mut out)?;
+    }
+    Ok(Exit::Success)
+}
+
+fn show(name: &str, choice: &GroupServiceChoice) -> anyhow::Result<Exit> {
+    let groups = listing(choice)?.groups;
+    let is_meant =
+        |group: &&GroupView| group.name == name || format!("{}/{}", group.user, group.name) == name;
+    let meant: Vec<&GroupView> = groups.iter().filter(is_meant).collect();
+    let [group] = meant[..] else {
+        let (text, help) = match meant.first() {
+            None => {
+                (format!("there is no group {name}"), "`tidemill net collective ls` lists them".to_owned())
+            }
+            Some(first) => (
+                format!("several users have a group {name}"),
+                format!("write its user, as in `tidemill net collective show {}/{name}`", first.user),
+            ),
+        };
+        return Err(Failure::new(Kind::Missing, text).with_help(help).into());
+    };
+    if choice.output == OutputForm::Json {
+        json("group", group)?;
+        return Ok(Exit::Success);
+    }
+    let mut out = answer::out();
+    writeln!(out, "{} of user {}: {}", group.name, group.user, state(group.state))?;
+    if !group.why.is_empty() {
+        writeln!(out, "  {}", group.why)?;
+    }
+    let mean = group.figures.busy_us.checked_div(group.figures.operations).unwrap_or_default();
+    writeln!(
+        out,
+        "  {} operations, {}, {mean} µs each",
+        grouped(group.figures.operations),
+        bytes(group.figures.bytes)
+    )?;
+    let mut hosts: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
+    for (rank, host) in &group.ranks {
+        hosts.entry(host).or_default().push(rank.to_string());
+    }
+    for (host, ranks) in hosts {
+        writeln!(out, "  host {host}: ranks {}", ranks.join(", "))?;
+    }
+    if let Some(strategy) = &group.strategy {
+        writeln!(out, "  strategy {} (epoch {})", group.policy, strategy.epoch)?;
+        for channel in &strategy.channels {
+            let ring: Vec<String> = channel.ring.iter().map(ToString::to_string).collect();
+            writeln!(out, "  ring {}", ring.join(" → "))?;
+            for (position, path) in channel.paths.iter().enumerate() {
+                let Some(path) = path else { continue };
+                let next = channel.ring[(position + 1) % channel.ring.len()];
+                writeln!(out, "    {} → {next} by {path}", channel.ring[position])?;
+            }
+        }
+        writeln!(
+            out,
+            "  pieces of {}; up to {} by the shortest way",
+            bytes(strategy.piece.into()),
+            bytes(strategy.small)
+        )?;
+    }
+    Ok(Exit::Success)
+}
+
+fn strategy(arguments: &GroupStrategyArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let (group, strategy) = (arguments.group.clone(), arguments.strategy.clone());
+    let Answer::Done(view) = ask(&arguments.service, Question::Strategy { group, strategy }, PATIENCE)?
+    else {
+        return Err(unexpected().into());
+    };
+    if arguments.service.output == OutputForm::Json {
+        json("group", &view)?;
+        return Ok(Exit::Success);
+    }
+    let epoch = view.strategy.map(|strategy| strategy.epoch).unwrap_or_default();
+    terminal.note(&format!(
+        "group {} changes to {} (epoch {epoch}) after the operations that have begun",
+        view.name, arguments.strategy
+    ));
+    Ok(Exit::Success)
+}
+
+/// A measured size, with what follows from it.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    measured: Measured,
+    /// Bytes of the buffer divided by the time, bytes per second.
+    algorithm_bandwidth: f64,
+    /// What a link of a ring carries in that time, bytes per second.
+    bus_bandwidth: f64,
+    /// A plain copy, bytes per second.
+    copy_bandwidth: f64,
+}
+
+impl Row {
+    fn of(measured: Measured) -> Self {
+        let per_second = |us: f64| if us > 0.0 { measured.bytes as f64 / us * 1e6 } else { 0.0 };
+        let algorithm_bandwidth = per_second(measured.p50_us);
+        let ranks = f64::from(measured.ranks);
+        Self {
+            algorithm_bandwidth,
+            bus_bandwidth: algorithm_bandwidth * 2.0 * (ranks - 1.0) / ranks,
+            copy_bandwidth: per_second(measured.copy_us),
+            measured,
+        }
+    }
+}
+
+/// Runs a verb of `tidemill net bench`.
+pub(crate) fn bench(verb: &NetBenchVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let NetBenchVerb::Allreduce(arguments) = verb;
+    let BenchGroupArguments { ranks, bytes: sizes, seconds, strategy, service } = arguments;
+    let mut rows = Vec::new();
+    for size in sizes {
+        terminal.note(&format!("{ranks} ranks, {} each, for {:.0} s", bytes(*size), seconds.as_secs_f64()));
+        let time_ms = u64::try_from(seconds.as_millis()).unwrap_or(u64::MAX);
+        let bench = Bench { ranks: *ranks, bytes: *size, time_ms, strategy: strategy.clone() };
+        match ask(service, Question::Bench(bench), *seconds + JOINING)? {
+            Answer::Measured(measured) => rows.push(Row::of(measured)),
+            _ => return Err(unexpected().into()),
+        }
+    }
+    if service.output == OutputForm::Json {
+        json("sizes", &rows)?;
+        return Ok(Exit::Success);
+    }
+    let mut table = Table::new(&[
+        ("bytes", Side::Right),
+        ("hosts", Side::Right),
+        ("operations", Side::Right),
+        ("p50", Side::Right),
+        ("p99", Side::Right),
+        ("algorithm", Side::Right),
+        ("bus", Side::Right),
+        ("plain copy", Side::Right),
+    ]);
+    let rate = |of: f64| format!("{:.2} GB/s", of / 1e9);
+    for row in &rows {
+        table.row([
+            bytes(row.measured.bytes),
+            row.measured.hosts.to_string(),
+            grouped(row.measured.operations),
+            format!("{:.0} µs", row.measured.p50_us),
+            format!("{:.0} µs", row.measured.p99_us),
+            rate(row.algorithm_bandwidth),
+            rate(row.bus_bandwidth),
+            rate(row.copy_bandwidth),
+        ]);
+    }
+    table.write(&mut answer::out())?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,144 @@
+//! Groups of programs through `tidemill net serve`: commands, several machines, another strategy under load.
+use crate::command::command;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidemill_collective::client::{Group, JoinOptions};
+use tidemill_collective::element::{Element, Reduction};
+
+/// Time after which a test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `tidemill net serve`, which ends with this.
+struct Served {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+impl Served {
+    fn start(host: &str, more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("net.sock").display().to_string();
+        let mut arguments =
+            vec!["net", "serve", "--socket", &socket, "--host", host, "--listen", "127.0.0.1:0"];
+        arguments.extend(more);
+        let process = command(&arguments).spawn().unwrap();
+        Self { folder, process }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("net.sock")
+    }
+
+    fn tidemill(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let socket = self.socket().display().to_string();
+        let output = command(&[&["net"], arguments, &["--socket", &socket]].concat()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
+    fn json(&self, arguments: &[&str]) -> Option<Value> {
+        let (code, stdout, _) = self.tidemill(&[arguments, &["--output", "json"]].concat());
+        (code == Some(0)).then(|| serde_json::from_str(&stdout).unwrap())
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let listing = self.json(&["collective", "ls"]).map(|all| all["listing"].clone());
+            if let Some(listing) = listing.filter(&is_so) {
+                return listing;
+            }
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn join(&self, group: &str, rank: u32, size: u32) -> Group {
+        let options = JoinOptions::new(group, rank, size);
+        Group::join(&JoinOptions { service: self.socket(), deadline: PATIENCE, ..options }).unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn programs_of_two_machines_compute_while_their_strategy_changes() {
+    let hub = Served::start("hub", &[]);
+    let listing = hub.until("it serves", |listing| listing["hosts"][0]["address"].is_string());
+    let address = listing["hosts"][0]["address"].as_str().unwrap();
+    let edge =
+        Served::start("edge", &["--rack", "site", "--groups-at", address.strip_prefix("tcp://").unwrap()]);
+    hub.until("both are registered", |listing| {
+        listing["hosts"].as_array().is_some_and(|hosts| hosts.len() == 2)
+    });
+
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (rank, served) in [(0, &hub), (1, &edge), (2, &edge)] {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let group = served.join("sums", rank, 3);
+                let buffer = group.buffer(Element::I64, 5001).unwrap();
+                loop {
+                    buffer.write(0, &vec![i64::from(rank); 5000]).unwrap();
+                    let last = i64::from(rank == 0 && is_over.load(Ordering::Acquire));
+                    buffer.write(5000, &[last]).unwrap();
+                    group.all_reduce(&buffer, Reduction::Sum).unwrap().wait().unwrap();
+                    let result = buffer.to_vec::<i64>().unwrap();
+                    assert!(result[..5000].iter().all(|value| *value == 3));
+                    if result[5000] > 0 {
+                        break;
+                    }
+                }
+            });
+        }
+        let of_group = |listing: &Value, key: &str| listing["groups"][0][key].clone();
+        edge.until("it runs", |listing| of_group(listing, "state") == "running");
+        let (code, _, stderr) = edge.tidemill(&["collective", "strategy", "sums", "ring:2,0,1"]);
+        assert_eq!(code, Some(0), "{stderr}");
+        hub.until("it has changed", |listing| of_group(listing, "figures")["epoch"] == 2);
+        let (code, shown, _) = hub.tidemill(&["collective", "show", "sums"]);
+        assert_eq!(code, Some(0));
+        assert!(shown.contains("ring 2 → 0 → 1") && shown.contains("host edge: ranks 1, 2"), "{shown}");
+        is_over.store(true, Ordering::Release);
+    });
+    hub.until("nothing is left", |listing| listing["groups"].as_array().is_some_and(Vec::is_empty));
+
+    let (code, _, stderr) = hub.tidemill(&["collective", "show", "sums"]);
+    assert_ne!(code, Some(0));
+    assert!(stderr.contains("no group sums") && stderr.contains("collective ls"), "{stderr}");
+    let measured = hub
+        .json(&["bench", "allreduce", "--ranks", "3", "--bytes", "64KiB", "--seconds", "100ms"])
+        .expect("it measures");
+    let size = &measured["sizes"][0];
+    assert_eq!((&size["hosts"], &size["bytes"]), (&2.into(), &65_536.into()));
+    assert!(
+        size["bus_bandwidth"].as_f64() > Some(0.0) && size["copy_bandwidth"].as_f64() > Some(0.0),
+        "{size}"
+    );
+}
+
+#[test]
+fn an_address_that_others_cannot_dial_is_refused_with_the_fix() {
+    for (arguments, text) in [
+        (["--listen", "0.0.0.0:7470"], "10.0.0.1:7470"),
+        (["--listen", "7470"], "HOST:PORT"),
+        (["--group-path", "spine0=1-2"], "1Gbps"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("net.sock").display().to_string();
+        let output =
+            command(&[&["net", "serve", "--socket", &socket], &arguments[..]].concat()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(text), "{stderr}");
+    }
+}

@@ -1,0 +1,516 @@
+//! The conductor: introduces the ranks of groups to each other and chooses strategies. Pure: messages in, messages out.
+use crate::cost::Network;
+use crate::peers::{Formed, FromConductor, Key, Place, Running, ToConductor, Token};
+use crate::policies::ts::Span;
+use crate::policies::{Cluster, Policy, PolicyError};
+use crate::protocol::{
+    Answer, Bench, Failure, FailureKind, Figures, GroupState, GroupView, HostView, Listing, Measured,
+    Question,
+};
+use crate::strategy::Strategy;
+use crate::topology::{self, Host, Priority};
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_link::remote::Address;
+
+/// The user of groups of benchmarks, whose ranks are in services of several users.
+pub(crate) const BENCH_USER: u32 = u32::MAX;
+/// Begins the names of groups of benchmarks.
+const BENCH: &str = "bench-";
+
+/// The number of the connection of a service.
+pub(crate) type Link = u64;
+/// Messages to send.
+pub(crate) type Messages = Vec<(Link, FromConductor)>;
+
+struct Registered {
+    host: Host,
+    address: Option<Address>,
+}
+
+struct Group {
+    size: u32,
+    priority: Priority,
+    /// Ranks that are there, and the service of each; none: its connection is lost, and it may come back.
+    ranks: BTreeMap<u32, (Option<Link>, String)>,
+    /// Those that wait for the next formation.
+    ready: BTreeSet<u32>,
+    formed: Option<Formed>,
+    /// Why it is broken.
+    broken: Option<Failure>,
+    /// The name of the policy, where a person chose it.
+    policy: Option<String>,
+    /// The strategy that was ordered last.
+    strategy: Option<Strategy>,
+    figures: BTreeMap<Link, Figures>,
+    trace: Vec<Span>,
+}
+
+impl Group {
+    fn new(size: u32, priority: Priority) -> Self {
+        Self {
+            size,
+            priority,
+            ranks: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            formed: None,
+            broken: None,
+            policy: None,
+            strategy: None,
+            figures: BTreeMap::new(),
+            trace: Vec::new(),
+        }
+    }
+
+    fn links(&self) -> BTreeSet<Link> {
+        self.ranks.values().filter_map(|(link, _)| *link).collect()
+    }
+
+    /// Ranks without which it does not form.
+    fn missing(&self) -> Vec<u32> {
+        let is_missing = |rank: &u32| !self.ready.contains(rank);
+        match self.formed {
+            None => (0..self.size).filter(is_missing).collect(),
+            Some(_) => self.ranks.keys().copied().filter(is_missing).collect(),
+        }
+    }
+
+    fn state(&self) -> GroupState {
+        if self.broken.is_some() {
+            return GroupState::Broken;
+        }
+        let Some(strategy) = self.strategy.as_ref().filter(|_| self.formed.is_some()) else {
+            return GroupState::Joining;
+        };
+        let links = self.links();
+        let is_there = |link: &Link| self.figures.get(link).is_some_and(|of| of.epoch >= strategy.epoch);
+        if links.iter().all(is_there) { GroupState::Running } else { GroupState::Switching }
+    }
+
+    fn view(&self, key: &Key) -> GroupView {
+        let state = self.state();
+        let listed = |ranks: Vec<u32>| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let why = match (&self.broken, state) {
+            (Some(failure), _) => failure.text.clone(),
+            (None, GroupState::Joining) => format!("waits for ranks {}", listed(self.missing())),
+            _ => String::new(),
+        };
+        let largest = |of: fn(&Figures) -> u64| self.figures.values().map(of).max().unwrap_or_default();
+        GroupView {
+            name: key.name.clone(),
+            user: key.user,
+            state,
+            why,
+            size: self.size,
+            ranks: self.ranks.iter().map(|(rank, (_, host))| (*rank, host.clone())).collect(),
+            priority: self.priority,
+            strategy: self.strategy.clone(),
+            policy: self.policy.clone().unwrap_or_else(|| USUAL.to_owned()),
+            figures: Figures {
+                operations: largest(|of| of.operations),
+                bytes: largest(|of| of.bytes),
+                busy_us: largest(|of| of.busy_us),
+                epoch: self.figures.values().map(|of| of.epoch).min().unwrap_or_default(),
+            },
+        }
+    }
+}
+
+/// The policy where nobody chose one.
+const USUAL: &str = "ffa";
+
+struct Benching {
+    asker: (Link, u64),
+    first: Link,
+    bench: Bench,
+    hosts: u32,
+}
+
+/// The state of the conductor.
+#[derive(Default)]
+pub(crate) struct Conductor {
+    hosts: BTreeMap<Link, Registered>,
+    groups: BTreeMap<Key, Group>,
+    benches: BTreeMap<String, Benching>,
+    next: u64,
+    /// Makes secrets.
+    token: Option<fn(u64) -> Token>,
+}
+
+impl Conductor {
+    /// `token` makes secrets of numbers.
+    pub(crate) fn new(token: fn(u64) -> Token) -> Self {
+        Self { token: Some(token), ..Self::default() }
+    }
+
+    /// A message came.
+    pub(crate) fn hear(&mut self, from: Link, message: ToConductor) -> Messages {
+        match message {
+            ToConductor::Register { host, address, running } => self.register(from, host, address, running),
+            ToConductor::Join { key, rank, size, priority } => self.join(from, &key, rank, size, priority),
+            ToConductor::Leave { key, rank } => self.leave(&key, rank),
+            ToConductor::Broken { key, token, failure, last } => self.broken(&key, &token, &failure, last),
+            ToConductor::Shrink { key, rank } => {
+                let Some(group) = self.groups.get_mut(&key) else { return Messages::new() };
+                if group.ranks.get(&rank).is_some_and(|(link, _)| *link == Some(from)) {
+                    group.ready.insert(rank);
+                }
+                self.form(&key)
+            }
+            ToConductor::Figures { key, figures, trace } => {
+                if let Some(group) = self.groups.get_mut(&key) {
+                    // That of one host will do.
+                    if group.links().first() == Some(&from) {
+                        group.trace = trace;
+                    }
+                    group.figures.insert(from, figures);
+                }
+                Messages::new()
+            }
+            ToConductor::Ask { id, user, question } => self.answer(from, id, user, question),
+            ToConductor::Measured { group, outcome } => {
+                let Some(bench) = self.benches.remove(&group) else { return Messages::new() };
+                let hosts = bench.hosts;
+                let answer = match outcome {
+                    Ok(measured) => Answer::Measured(Measured { hosts, ..measured }),
+                    Err(reason) => Answer::Refused(reason),
+                };
+                vec![(bench.asker.0, FromConductor::Answer { id: bench.asker.1, answer })]
+            }
+        }
+    }
+
+    fn register(
+        &mut self,
+        from: Link,
+        host: Host,
+        address: Option<Address>,
+        running: Vec<Running>,
+    ) -> Messages {
+        let is_other = |(link, of): (&Link, &Registered)| *link != from && of.host.name == host.name;
+        if self.hosts.iter().any(is_other) {
+            let reason = format!("a service of another host is registered as {:?}", host.name);
+            return vec![(from, FromConductor::Turned { reason })];
+        }
+        for running in running {
+            let Some(formed) = running.formed else { continue };
+            let new = || Group::new(running.size, running.priority);
+            let group = self.groups.entry(running.key).or_insert_with(new);
+            for rank in running.ranks {
+                group.ranks.insert(rank, (Some(from), host.name.clone()));
+            }
+            if group.strategy.as_ref().is_none_or(|of| of.epoch < formed.strategy.epoch) {
+                group.strategy = Some(formed.strategy.clone());
+            }
+            group.formed.get_or_insert(formed);
+        }
+        self.hosts.insert(from, Registered { host, address });
+        Messages::new()
+    }
+
+    fn join(&mut self, from: Link, key: &Key, rank: u32, size: u32, priority: Priority) -> Messages {
+        let refused =
+            |reason: String| vec![(from, FromConductor::Refused { key: key.clone(), rank, reason })];
+        let Some(registered) = self.hosts.get(&from) else {
+            return refused("the service is not registered".to_owned());
+        };
+        let group = self.groups.entry(key.clone()).or_insert_with(|| Group::new(size, priority));
+        if group.size != size {
+            let text = format!("group {} has {} ranks, and rank {rank} says {size}", key.name, group.size);
+            return refused(text);
+        }
+        if let Some((_, host)) = group.ranks.get(&rank) {
+            return refused(format!("another program is rank {rank} of group {}, on host {host}", key.name));
+        }
+        group.ranks.insert(rank, (Some(from), registered.host.name.clone()));
+        group.ready.insert(rank);
+        self.form(key)
+    }
+
+    fn leave(&mut self, key: &Key, rank: u32) -> Messages {
+        let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
+        let Some((_, host)) = group.ranks.remove(&rank) else { return Messages::new() };
+        group.ready.remove(&rank);
+        let is_member = group.strategy.as_ref().is_some_and(|strategy| strategy.members.contains(&rank));
+        if is_member && group.formed.is_some() && group.broken.is_none() {
+            let text = format!("rank {rank} on host {host} is gone");
+            group.broken = Some(Failure { kind: FailureKind::Lost, rank: Some(rank), host, text });
+        }
+        self.form(key)
+    }
+
+    fn broken(&mut self, key: &Key, token: &str, failure: &Failure, last: u64) -> Messages {
+        let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
+        let Some(formed) = group.formed.as_ref().filter(|formed| formed.token == token) else {
+            return Messages::new();
+        };
+        if group.broken.is_none() {
+            group.broken = Some(failure.clone());
+        }
+        let (token, failure) = (formed.token.clone(), failure.clone());
+        let tell = |link| {
+            let (key, token, failure) = (key.clone(), token.clone(), failure.clone());
+            (link, FromConductor::Broken { key, token, failure, last })
+        };
+        let mut out: Messages = group.links().into_iter().map(tell).collect();
+        out.extend(self.form(key));
+        out
+    }
+
+    /// A connection of a service ended. Its groups continue among themselves; those that were forming lose its ranks.
+    pub(crate) fn lost(&mut self, link: Link) -> Messages {
+        self.hosts.remove(&link);
+        let mut out = Messages::new();
+        let lost: Vec<String> = (self.benches.iter())
+            .filter(|(_, bench)| bench.first == link || bench.asker.0 == link)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for bench in lost.iter().filter_map(|name| self.benches.remove(name)) {
+            let answer = Answer::Refused("the host of rank 0 is lost".to_owned());
+            out.push((bench.asker.0, FromConductor::Answer { id: bench.asker.1, answer }));
+        }
+        let keys: Vec<Key> = self.groups.keys().cloned().collect();
+        for key in keys {
+            let Some(group) = self.groups.get_mut(&key) else { continue };
+            group.figures.remove(&link);
+            let is_formed = group.formed.is_some();
+            let of_link = group.ranks.iter_mut().filter(|(_, (of, _))| *of == Some(link));
+            let mut ranks = Vec::new();
+            for (rank, (of, _)) in of_link {
+                *of = None;
+                ranks.push(*rank);
+            }
+            if ranks.is_empty() {
+                continue;
+            }
+            group.ready.retain(|rank| !ranks.contains(rank));
+            if !is_formed {
+                group.ranks.retain(|rank, _| !ranks.contains(rank));
+            }
+            out.extend(self.form(&key));
+        }
+        out
+    }
+
+    /// Forms a group if all ranks wait for it.
+    fn form(&mut self, key: &Key) -> Messages {
+        let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
+        if group.broken.is_some() {
+            group.ranks.retain(|_, (link, _)| link.is_some());
+        }
+        if group.links().is_empty() {
+            // Of one that runs, the ranks come back when their services register again.
+            if group.formed.is_none() || group.ranks.is_empty() || group.broken.is_some() {
+                self.groups.remove(key);
+            }
+            return Messages::new();
+        }
+        let missing = group.missing();
+        if !missing.is_empty() {
+            let tell = |link| (link, FromConductor::Missing { key: key.clone(), ranks: missing.clone() });
+            return if group.ready.is_empty() {
+                Messages::new()
+            } else {
+                group.links().into_iter().map(tell).collect()
+            };
+        }
+        let members: Vec<u32> = group.ranks.keys().copied().collect();
+        let links = group.links();
+        let mut hosts = Vec::new();
+        for link in &links {
+            let Some(registered) = self.hosts.get(link) else { continue };
+            let of_link = group.ranks.iter().filter(|(_, (of, _))| *of == Some(*link));
+            hosts.push(Place {
+                host: registered.host.clone(),
+                address: registered.address.clone(),
+                ranks: of_link.map(|(rank, _)| *rank).collect(),
+            });
+        }
+        if hosts.len() > 1
+            && let Some(place) = hosts.iter().find(|place| place.address.is_none())
+        {
+            let reason = format!(
+                "host {} does not listen for other hosts: start its service with `--listen HOST:PORT`",
+                place.host.name
+            );
+            let refuse = |(rank, (link, _)): (&u32, &(Option<Link>, String))| {
+                let refused =
+                    FromConductor::Refused { key: key.clone(), rank: *rank, reason: reason.clone() };
+                link.map(|link| (link, refused))
+            };
+            let out = group.ranks.iter().filter_map(refuse).collect();
+            self.groups.remove(key);
+            return out;
+        }
+        let (formed, strategy) = (group.formed.is_some(), group.strategy.clone());
+        let policy = match key.user {
+            BENCH_USER => self.benches.get(&key.name).and_then(|bench| bench.bench.strategy.clone()),
+            // A ring that names ranks may not fit those that are left.
+            _ => group.policy.clone().filter(|name| !formed || !name.starts_with("ring:")),
+        };
+        let epoch = strategy.map_or(0, |strategy| strategy.epoch) + 1;
+        self.next += 1;
+        let number = self.next;
+        let planned = self.plan(key, policy.as_deref().unwrap_or(USUAL), epoch, members.clone());
+        let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
+        // That of a benchmark was checked before.
+        let strategy = planned.unwrap_or_else(|_| Strategy::rank_order(epoch, members));
+        group.policy = policy;
+        let token = self.token.map_or_else(String::new, |token| token(number));
+        let formed = Formed { key: key.clone(), token, hosts, strategy: strategy.clone() };
+        group.ready.clear();
+        group.broken = None;
+        group.figures.clear();
+        group.strategy = Some(strategy);
+        group.formed = Some(formed.clone());
+        let tell = |link| (link, FromConductor::Formed(Box::new(formed.clone())));
+        let mut out: Messages = links.into_iter().map(tell).collect();
+        out.extend(self.settle(key));
+        out
+    }
+
+    /// Gives other groups other paths, where their policy wants that now that one group has changed.
+    fn settle(&mut self, changed: &Key) -> Messages {
+        let mut out = Messages::new();
+        let others: Vec<Key> = self.groups.keys().filter(|key| *key != changed).cloned().collect();
+        for key in others {
+            let Some(group) = self.groups.get(&key) else { continue };
+            let name = group.policy.clone().unwrap_or_else(|| USUAL.to_owned());
+            let is_shared = matches!(name.parse(), Ok(Policy::Ffa | Policy::Pfa { .. } | Policy::Ts { .. }));
+            let runs = group.formed.is_some() && group.broken.is_none();
+            let Some(before) = group.strategy.clone().filter(|_| runs && is_shared) else { continue };
+            let Ok(next) = self.plan(&key, &name, before.epoch + 1, before.members.clone()) else { continue };
+            if (&next.channels, &next.windows) == (&before.channels, &before.windows) {
+                continue;
+            }
+            if let Some(group) = self.groups.get_mut(&key) {
+                let tell = |link| (link, FromConductor::Order { key: key.clone(), strategy: next.clone() });
+                out.extend(group.links().into_iter().map(tell));
+                group.strategy = Some(next.clone());
+            }
+        }
+        out
+    }
+
+    /// Makes the strategy of a group by the policy of this name, with knowledge of all other groups.
+    fn plan(&self, key: &Key, name: &str, epoch: u64, members: Vec<u32>) -> Result<Strategy, String> {
+        let policy: Policy = name.parse().map_err(|error: PolicyError| error.to_string())?;
+        let hosts: Vec<Host> = self.hosts.values().map(|registered| registered.host.clone()).collect();
+        let facts = |(of, group): (&Key, &Group)| topology::Group {
+            name: of.to_string(),
+            ranks: (group.ranks.iter())
+                .filter(|(rank, _)| of != key || members.contains(rank))
+                .map(|(rank, (_, host))| (*rank, host.clone()))
+                .collect(),
+            priority: group.priority,
+        };
+        // A ring is of one group. Others count where their hosts are known and they have begun.
+        let is_of_one = matches!(policy, Policy::Ring(_));
+        let is_known = |group: &Group| group.links().iter().all(|link| self.hosts.contains_key(link));
+        let counts = |(of, group): &(&Key, &Group)| {
+            *of == key || !is_of_one && group.formed.is_some() && group.broken.is_none() && is_known(group)
+        };
+        let groups: Vec<topology::Group> = self.groups.iter().filter(counts).map(facts).collect();
+        let groups: Vec<topology::Group> =
+            groups.into_iter().filter(|group| !group.ranks.is_empty()).collect();
+        let network = Network { hosts: &hosts, ..Network::default() };
+        let traced = self.groups.iter().map(|(key, group)| (key.to_string(), group.trace.clone()));
+        let traces: Vec<(String, Vec<Span>)> = match policy {
+            Policy::Ts { .. } => traced.collect(),
+            _ => Vec::new(),
+        };
+        let cluster = Cluster { network, groups: &groups, traces: &traces };
+        let mut all = policy.strategies(&cluster).map_err(|error| error.to_string())?;
+        let strategy = all.remove(&key.to_string()).ok_or("the group has no ranks")?;
+        Ok(Strategy { epoch, ..strategy })
+    }
+
+    fn answer(&mut self, from: Link, id: u64, user: Option<u32>, question: Question) -> Messages {
+        let answer = match question {
+            Question::List => {
+                let hosts = self.hosts.values().map(|of| HostView {
+                    host: of.host.clone(),
+                    address: of.address.as_ref().map(ToString::to_string),
+                });
+                let seen = self.groups.iter().filter(|(key, _)| user.is_none_or(|user| user == key.user));
+                let groups = seen.map(|(key, group)| group.view(key)).collect();
+                // Which hosts and paths there are is not for tenants.
+                let hosts = if user.is_none() { hosts.collect() } else { Vec::new() };
+                Answer::Listing(Listing { hosts, groups })
+            }
+            Question::Strategy { group, strategy } => return self.order(from, id, user, &group, &strategy),
+            Question::Bench(bench) => match self.bench((from, id), user, bench) {
+                Ok(out) => return out,
+                Err(reason) => Answer::Refused(reason),
+            },
+        };
+        vec![(from, FromConductor::Answer { id, answer })]
+    }
+
+    fn order(&mut self, from: Link, id: u64, user: Option<u32>, group: &str, name: &str) -> Messages {
+        let refused =
+            |reason: String| vec![(from, FromConductor::Answer { id, answer: Answer::Refused(reason) })];
+        if user.is_some() {
+            return refused("only root and the user of the service choose strategies".to_owned());
+        }
+        let is_meant = |key: &&Key| key.name == group || key.to_string() == group;
+        let meant: Vec<Key> = self.groups.keys().filter(is_meant).cloned().collect();
+        let [key] = &meant[..] else {
+            return refused(match meant.len() {
+                0 => format!("there is no group {group}; `tidemill net collective ls` lists them"),
+                _ => format!("several users have a group {group}: write {}", meant[0]),
+            });
+        };
+        let Some(before) = self.groups.get(key).and_then(|group| {
+            group.strategy.clone().filter(|_| group.formed.is_some() && group.broken.is_none())
+        }) else {
+            return refused(format!("group {group} does not run now"));
+        };
+        let strategy = match self.plan(key, name, before.epoch + 1, before.members) {
+            Ok(strategy) => strategy,
+            Err(reason) => return refused(reason),
+        };
+        let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
+        group.strategy = Some(strategy.clone());
+        group.policy = Some(name.to_owned());
+        let tell = |link| (link, FromConductor::Order { key: key.clone(), strategy: strategy.clone() });
+        let mut out: Messages = group.links().into_iter().map(tell).collect();
+        let answer = Answer::Done(group.view(key));
+        out.extend(self.settle(key));
+        out.push((from, FromConductor::Answer { id, answer }));
+        out
+    }
+
+    fn bench(&mut self, asker: (Link, u64), user: Option<u32>, bench: Bench) -> Result<Messages, String> {
+        if user.is_some() {
+            return Err("only root and the user of the service measure".to_owned());
+        }
+        if bench.ranks == 0 || bench.ranks > crate::protocol::MOST_RANKS || bench.bytes == 0 {
+            return Err(format!(
+                "a benchmark has 1 to {} ranks, and some bytes",
+                crate::protocol::MOST_RANKS
+            ));
+        }
+        self.next += 1;
+        let name = format!("{BENCH}{}", self.next);
+        let links: Vec<Link> = self.hosts.keys().copied().collect();
+        let count = (bench.ranks as usize).min(links.len()).max(1);
+        if let Some(strategy) = &bench.strategy {
+            strategy.parse::<Policy>().map_err(|error| error.to_string())?;
+        }
+        let mut ranks: BTreeMap<Link, Vec<u32>> = BTreeMap::new();
+        for rank in 0..bench.ranks {
+            // Neighbours are on one host where there are fewer hosts than ranks.
+            let position = rank as usize * count / bench.ranks as usize;
+            ranks.entry(links[position.min(links.len() - 1)]).or_default().push(rank);
+        }
+        let first = *ranks.iter().find(|(_, ranks)| ranks.contains(&0)).ok_or("no host is registered")?.0;
+        self.benches
+            .insert(name.clone(), Benching { asker, first, bench: bench.clone(), hosts: ranks.len() as u32 });
+        let tell =
+            |(link, ranks)| (link, FromConductor::Bench { group: name.clone(), ranks, bench: bench.clone() });
+        Ok(ranks.into_iter().map(tell).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

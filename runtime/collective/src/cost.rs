@@ -1,0 +1,338 @@
+//! A model of how long an operation takes under a strategy, from facts of links alone.
+//!
+//! **Formula.** An operation of B bytes takes *steps x latency + max over links of (bytes over the link / share of the link)*.
+//! Links are counted by direction: out of a host and into it, out of a rack by a path and into it, and the way between two
+//! racks. The share is what others leave of the rate, in proportion to the flows of the group among those that are known.
+//!
+//! | n ranks, B bytes, k channels | bytes from a rank to the next one of each ring | steps |
+//! |---|---|---|
+//! | all-reduce | 2 (n-1)/n B/k | 2 (n-1) |
+//! | reduce-scatter, all-gather | (n-1)/n B/k | n-1 |
+//! | broadcast | B/k, none to the root | n-1 |
+//! | all-to-all, between all pairs | B/n | n-1 |
+//! | small all-reduce, by doubling | B to each of log n partners | log n |
+//! | small broadcast, by a tree | B to each child | log n |
+//!
+//! [`small`] is the B at which doubling takes as long as the rings: both are lines in B, so it is (steps of rings - steps of
+//! doubling) x latency / (seconds per byte of doubling - seconds per byte of rings). [`piece`] is as large as the overhead of a
+//! piece may be a twentieth of its time: 20 x overhead x rate. Nothing is tuned to a benchmark.
+//!
+//! ```
+//! use tidemill_collective::cost::{Network, time};
+//! use tidemill_collective::operation::Operation;
+//! use tidemill_collective::strategy::Strategy;
+//! use tidemill_collective::topology::{Group, Host};
+//! let hosts = ["a", "b"].map(|name| Host { name: name.into(), ..Host::default() });
+//! let group = Group { ranks: vec![(0, "a".into()), (1, "b".into())], ..Group::default() };
+//! let network = Network { hosts: &hosts, ..Network::default() };
+//! let took = time(&network, &group, &Strategy::rank_order(1, vec![0, 1]), Operation::AllGather, 1e9, &[]);
+//! assert!((took.seconds - (0.5e9 / network.facts.host_rate + network.facts.step)).abs() < 1e-9);
+//! ```
+use crate::operation::Operation;
+use crate::strategy::Strategy;
+use crate::topology::{Group, Host};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+mod choice;
+pub use choice::{piece, reasons, small};
+
+/// What is known of the network.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Network<'a> {
+    /// The hosts.
+    pub hosts: &'a [Host],
+    /// What others send, who have no group.
+    pub background: &'a [Background],
+    /// Rates and times.
+    pub facts: Facts,
+}
+
+/// Traffic of others between racks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Background {
+    /// The rack out of which it goes; none: out of anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The rack into which it goes; none: to anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Its path; none: each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Bytes per second.
+    pub rate: f64,
+}
+
+/// Rates and times of hosts, as measured or assumed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// What a host sends at most, and receives at most, bytes per second. Also between two racks without paths.
+    pub host_rate: f64,
+    /// What ranks of one host exchange, bytes per second.
+    pub memory_rate: f64,
+    /// Time of a step between hosts without its bytes, seconds.
+    pub step: f64,
+    /// Time of a step within a host, seconds.
+    pub local_step: f64,
+    /// What a piece takes at a host beside its bytes, seconds.
+    pub piece: f64,
+}
+
+impl Default for Facts {
+    /// A network of 10 Gbit/s and a round trip of 100 µs.
+    fn default() -> Self {
+        Self { host_rate: 1.25e9, memory_rate: 5e9, step: 50e-6, local_step: 5e-6, piece: 10e-6 }
+    }
+}
+
+/// A link in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Link<'a> {
+    /// Memory of a host.
+    Memory(&'a str),
+    /// Out of a host.
+    HostOut(&'a str),
+    /// Into a host.
+    HostIn(&'a str),
+    /// Out of a rack, by a path.
+    RackOut(&'a str, &'a str),
+    /// Into a rack, by a path.
+    RackIn(&'a str, &'a str),
+    /// From a rack to another one, by a path.
+    Between(&'a str, &'a str, &'a str),
+}
+
+impl fmt::Display for Link<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = |path: &str| if path.is_empty() { String::new() } else { format!(" by {path}") };
+        let rack = |name: &str| {
+            if name.is_empty() { "the rack without a name".to_owned() } else { format!("rack {name}") }
+        };
+        match *self {
+            Self::Memory(host) => write!(formatter, "the memory of {host}"),
+            Self::HostOut(host) => write!(formatter, "the link out of {host}"),
+            Self::HostIn(host) => write!(formatter, "the link into {host}"),
+            Self::RackOut(name, path) => write!(formatter, "the link out of {}{}", rack(name), by(path)),
+            Self::RackIn(name, path) => write!(formatter, "the link into {}{}", rack(name), by(path)),
+            Self::Between(from, to, path) => {
+                write!(formatter, "the way from {} to {}{}", rack(from), rack(to), by(path))
+            }
+        }
+    }
+}
+
+impl<'a> Network<'a> {
+    /// Returns the host of this name.
+    pub fn host(&self, name: &str) -> Option<&'a Host> {
+        self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// Returns the links of the racks that bytes from a host to another one cross, by this path.
+    pub fn rack_links(&self, from: &'a Host, to: &'a Host, path: Option<&'a str>) -> Vec<Link<'a>> {
+        let (out, into, path) = (from.rack.as_str(), to.rack.as_str(), path.unwrap_or(""));
+        if out == into {
+            return Vec::new();
+        }
+        vec![Link::RackOut(out, path), Link::Between(out, into, path), Link::RackIn(into, path)]
+    }
+
+    /// Returns what a link carries when nobody else uses it, bytes per second.
+    pub fn rate(&self, link: Link<'_>) -> f64 {
+        match link {
+            Link::Memory(_) => self.facts.memory_rate,
+            Link::HostOut(_) | Link::HostIn(_) => self.facts.host_rate,
+            Link::RackOut(rack, path) | Link::RackIn(rack, path) => {
+                let paths = self.hosts.iter().filter(|host| host.rack == rack).flat_map(|host| &host.paths);
+                let rates = paths.filter(|known| known.name == path).map(|known| known.rate);
+                rates.reduce(f64::max).unwrap_or(self.facts.host_rate)
+            }
+            Link::Between(from, to, path) => {
+                self.rate(Link::RackOut(from, path)).min(self.rate(Link::RackIn(to, path)))
+            }
+        }
+    }
+
+    /// Returns what the background sends over a link, bytes per second.
+    pub fn load(&self, link: Link<'_>) -> f64 {
+        let of = |known: &Background, out: Option<&str>, into: Option<&str>, path: &str| {
+            known.from.as_deref() == out
+                && known.to.as_deref() == into
+                && known.path.as_deref().is_none_or(|name| name == path)
+        };
+        let loads = self.background.iter().filter(|known| match link {
+            Link::RackOut(rack, path) => of(known, Some(rack), None, path),
+            Link::RackIn(rack, path) => of(known, None, Some(rack), path),
+            Link::Between(from, to, path) => of(known, Some(from), Some(to), path),
+            Link::Memory(_) | Link::HostOut(_) | Link::HostIn(_) => false,
+        });
+        loads.map(|known| known.rate).sum()
+    }
+
+    /// Returns what the background leaves of a link: a hundredth at least, since flows of others give way.
+    pub fn left(&self, link: Link<'_>) -> f64 {
+        let rate = self.rate(link);
+        (rate - self.load(link)).max(rate / 100.0)
+    }
+}
+
+/// The hosts of the ranks of a group.
+pub(crate) type Places<'a> = BTreeMap<u32, &'a Host>;
+
+/// Returns the host of each rank whose host is known.
+pub(crate) fn places<'a>(network: &Network<'a>, group: &Group) -> Places<'a> {
+    let known: BTreeMap<&str, &'a Host> =
+        network.hosts.iter().map(|host| (host.name.as_str(), host)).collect();
+    group.ranks.iter().filter_map(|(rank, host)| Some((*rank, *known.get(host.as_str())?))).collect()
+}
+
+/// How long an operation takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Time<'a> {
+    /// Seconds in all.
+    pub seconds: f64,
+    /// The link that takes longest; none: no bytes move.
+    pub slowest: Option<Link<'a>>,
+    /// Seconds that it takes.
+    pub on_slowest: f64,
+    /// Steps one after another.
+    pub steps: u32,
+}
+
+/// Returns the bytes over each link for each byte of a buffer.
+///
+/// Where the system chooses one of several paths, each is counted with an even part: what it really chooses is not known.
+pub fn bytes<'a>(
+    network: &Network<'a>,
+    group: &Group,
+    strategy: &'a Strategy,
+    operation: Operation,
+) -> BTreeMap<Link<'a>, f64> {
+    let places = places(network, group);
+    let mut links = BTreeMap::new();
+    let count = strategy.members.len();
+    let n = count as f64;
+    let part = match operation {
+        Operation::AllReduce { .. } => 2.0 * (n - 1.0) / n,
+        Operation::ReduceScatter { .. } | Operation::AllGather => (n - 1.0) / n,
+        Operation::Broadcast { .. } => 1.0,
+        Operation::AllToAll => {
+            for &from in &strategy.members {
+                for &to in strategy.members.iter().filter(|to| **to != from) {
+                    add(network, &places, &mut links, (from, to, None), 1.0 / n);
+                }
+            }
+            return links;
+        }
+    };
+    let root = if let Operation::Broadcast { root } = operation { Some(root) } else { None };
+    let share = part / strategy.channels.len() as f64;
+    for (from, to, path) in edges(strategy) {
+        if root != Some(to) {
+            add(network, &places, &mut links, (from, to, path), share);
+        }
+    }
+    links
+}
+
+/// Returns the edges of all rings.
+pub(crate) fn edges(strategy: &Strategy) -> impl Iterator<Item = (u32, u32, Option<&str>)> {
+    strategy.channels.iter().filter(|channel| channel.ring.len() > 1).flat_map(|channel| {
+        let next = channel.ring.iter().cycle().skip(1);
+        let ring = channel.ring.iter().zip(next);
+        ring.enumerate()
+            .map(|(at, (from, to))| (*from, *to, channel.paths.get(at).and_then(Option::as_deref)))
+    })
+}
+
+/// Adds bytes from a rank to another one.
+fn add<'a>(
+    network: &Network<'a>,
+    places: &Places<'a>,
+    links: &mut BTreeMap<Link<'a>, f64>,
+    (from, to, path): (u32, u32, Option<&'a str>),
+    bytes: f64,
+) {
+    let (Some(&from), Some(&to)) = (places.get(&from), places.get(&to)) else { return };
+    if from.name == to.name {
+        *links.entry(Link::Memory(&from.name)).or_default() += bytes;
+        return;
+    }
+    *links.entry(Link::HostOut(&from.name)).or_default() += bytes;
+    *links.entry(Link::HostIn(&to.name)).or_default() += bytes;
+    let by_system: Vec<Option<&str>> = match path {
+        None if !from.paths.is_empty() => from.paths.iter().map(|path| Some(path.name.as_str())).collect(),
+        path => vec![path],
+    };
+    for path in &by_system {
+        for link in network.rack_links(from, to, *path) {
+            *links.entry(link).or_default() += bytes / by_system.len() as f64;
+        }
+    }
+}
+
+/// Returns how many flows of a group cross each link.
+fn flows<'a>(network: &Network<'a>, group: &Group, strategy: &'a Strategy) -> BTreeMap<Link<'a>, f64> {
+    let places = places(network, group);
+    let mut links = BTreeMap::new();
+    for edge in edges(strategy) {
+        add(network, &places, &mut links, edge, 1.0);
+    }
+    links
+}
+
+/// Returns the links that the rings of a group cross.
+pub(crate) fn links_of<'a>(
+    network: &Network<'a>,
+    group: &Group,
+    strategy: &'a Strategy,
+) -> BTreeSet<Link<'a>> {
+    flows(network, group, strategy).into_keys().collect()
+}
+
+/// Returns how long an operation takes with a buffer of this many bytes, beside the rings of other groups.
+pub fn time<'a>(
+    network: &Network<'a>,
+    group: &Group,
+    strategy: &'a Strategy,
+    operation: Operation,
+    length: f64,
+    others: &[(&Group, &'a Strategy)],
+) -> Time<'a> {
+    let mine = flows(network, group, strategy);
+    let mut all = mine.clone();
+    for (other, strategy) in others {
+        for (link, count) in flows(network, other, strategy) {
+            *all.entry(link).or_default() += count;
+        }
+    }
+    let part = |link| match (mine.get(&link), all.get(&link)) {
+        (Some(mine), Some(all)) if *all > 0.0 => mine / all,
+        _ => 1.0,
+    };
+    let bytes = bytes(network, group, strategy, operation);
+    let times =
+        bytes.iter().map(|(link, bytes)| (*link, bytes * length / (network.left(*link) * part(*link))));
+    let slowest = times.max_by(|(_, one), (_, other)| one.total_cmp(other));
+    let rounds = strategy.members.len().saturating_sub(1) as u32;
+    let steps = if matches!(operation, Operation::AllReduce { .. }) { 2 * rounds } else { rounds };
+    let on_slowest = slowest.map_or(0.0, |(_, seconds)| seconds);
+    let step = step(network, group);
+    Time {
+        seconds: on_slowest + f64::from(steps) * step,
+        slowest: slowest.map(|(link, _)| link),
+        on_slowest,
+        steps,
+    }
+}
+
+/// Returns the time of a step of the group without its bytes.
+fn step(network: &Network<'_>, group: &Group) -> f64 {
+    let is_local =
+        group.ranks.iter().all(|(_, host)| Some(host) == group.ranks.first().map(|(_, host)| host));
+    if is_local { network.facts.local_step } else { network.facts.step }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,580 @@
+//! The thread of a group on this host: its programs, its wires, and its operations.
+mod looking;
+
+use super::formation::{Formation, order};
+use super::local::{Budget, Local, Standing, Wish};
+use super::{Up, now};
+use crate::barrier::Action;
+use crate::memory::Memory;
+use crate::operation::Numbered;
+use crate::peers::{Between, Formed, FromConductor, Key, ToConductor};
+use crate::policies::ts::Span;
+use crate::protocol::{Failure, FailureKind, Figures, ToProgram};
+use crate::strategy::Strategy;
+use crate::team::{Progress, host_clock};
+use crate::topology::{Host, Priority};
+use crossbeam_channel::{Receiver, Sender};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidemill_link::remote::{Connection, GroupLane, Incoming, RemoteError, Security};
+use tidemill_link::wake::Waker;
+
+/// Time in which a host that knows the cause of a failure says so.
+const GRACE: Duration = Duration::from_millis(400);
+/// Time for which another host waits that greets before this one knows the formation.
+const EARLY: Duration = Duration::from_secs(15);
+/// Hosts that wait so, at most.
+const MOST_EARLY: usize = 1024;
+/// Operations in a trace: enough for some steps of a program.
+const MOST_SPANS: usize = 512;
+/// Packets of one program before others have their turn.
+const QUOTA: usize = 32;
+/// Time in which operations are moved on before programs and other hosts have their turn.
+const TURN: Duration = Duration::from_millis(20);
+
+/// Facts of the service that groups need.
+pub(super) struct Own {
+    pub(super) host: Host,
+    pub(super) security: Security,
+    /// Time after which a host that says nothing is lost.
+    pub(super) silence: Duration,
+    /// Where ranks are introduced, for messages.
+    pub(super) conductor: String,
+    pub(super) budget: Arc<Budget>,
+}
+
+/// An event for the thread of a group.
+pub(super) enum Event {
+    /// A program wants to be a rank.
+    Join { rank: u32, size: u32, socket: OwnedFd, deadline: Duration },
+    /// The conductor says something about the group.
+    Conductor(FromConductor),
+    /// Another host greets.
+    Incoming(Box<Incoming>),
+    /// This host has dialled another one.
+    Dialled { run: u128, host: u32, lane: GroupLane, outcome: Result<Connection, RemoteError> },
+    /// Another host says something; none: its connection ended.
+    Heard { run: u128, host: u32, message: Option<Between> },
+}
+
+/// The way to the thread of a group.
+#[derive(Clone)]
+pub(super) struct Handle {
+    events: Sender<Event>,
+    waker: Arc<Waker>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Handle {
+    pub(super) fn new(events: Sender<Event>) -> std::io::Result<Self> {
+        Ok(Self { events, waker: Arc::new(Waker::new()?), stop: Arc::new(AtomicBool::new(false)) })
+    }
+
+    pub(super) fn post(&self, event: Event) {
+        let _ = self.events.send(event);
+        self.waker.wake();
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// The thread of a group.
+pub(super) struct Work {
+    key: Key,
+    size: u32,
+    priority: Priority,
+    own: Arc<Own>,
+    handle: Handle,
+    received: Receiver<Event>,
+    up: Up,
+    locals: BTreeMap<u32, Local>,
+    /// Programs that have come, which tells whether one is on its way when the last one has gone.
+    joins: u64,
+    formation: Option<Formation>,
+    early: Vec<(Incoming, Instant)>,
+    /// Ranks that are missing; none: the conductor has not answered.
+    missing: Option<Vec<u32>>,
+    figures: Figures,
+    trace: VecDeque<Span>,
+    said: Option<(Figures, Instant)>,
+    hello: Option<Instant>,
+    looked: Instant,
+}
+
+impl Work {
+    pub(super) fn new(
+        key: Key,
+        (size, priority): (u32, Priority),
+        own: Arc<Own>,
+        (handle, received): (Handle, Receiver<Event>),
+        up: Up,
+    ) -> Self {
+        Self {
+            key,
+            size,
+            priority,
+            own,
+            handle,
+            received,
+            up,
+            locals: BTreeMap::new(),
+            joins: 0,
+            formation: None,
+            early: Vec::new(),
+            missing: None,
+            figures: Figures::default(),
+            trace: VecDeque::new(),
+            said: None,
+            hello: None,
+            looked: now(),
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        while self.handle.is_wanted() {
+            self.handle.waker.clear();
+            while let Ok(event) = self.received.try_recv() {
+                self.follow(event);
+            }
+            self.read_programs();
+            let is_busy = self.work();
+            self.look();
+            self.wait(is_busy);
+        }
+    }
+
+    fn follow(&mut self, event: Event) {
+        let time = now();
+        match event {
+            Event::Join { rank, size, socket, deadline } => self.join((rank, size), socket, deadline),
+            Event::Conductor(message) => self.hear_conductor(message),
+            Event::Incoming(incoming) => match &mut self.formation {
+                Some(formation) if formation.run == incoming.greeting.run => {
+                    formation.come(*incoming, &self.own, &self.handle);
+                }
+                _ if self.early.len() < MOST_EARLY => self.early.push((*incoming, time + EARLY)),
+                _ => incoming.refuse("too many connections wait for the group"),
+            },
+            Event::Dialled { run, host, lane, outcome } => {
+                if let Some(formation) = self.formation.as_mut().filter(|formation| formation.run == run) {
+                    formation.dialled(host, lane, outcome, &self.handle);
+                }
+            }
+            Event::Heard { run, host, message } => {
+                if self.formation.as_ref().is_some_and(|formation| formation.run == run) {
+                    self.hear(host, message, time);
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, (rank, size): (u32, u32), socket: OwnedFd, deadline: Duration) {
+        let time = now();
+        self.joins += 1;
+        let until = time.checked_add(deadline).unwrap_or(time + Duration::from_secs(86_400 * 365));
+        let mut local = Local::new(socket, Arc::clone(&self.own.budget), until, time);
+        if self.locals.contains_key(&rank) {
+            let reason = format!("another program of this host is rank {rank} of group {}", self.key.name);
+            local.say(ToProgram::Refused { reason }, None);
+            return;
+        }
+        if size != self.size {
+            let reason =
+                format!("group {} has {} ranks, and rank {rank} says {size}", self.key.name, self.size);
+            local.say(ToProgram::Refused { reason }, None);
+            return;
+        }
+        self.locals.insert(rank, local);
+        let (key, priority) = (self.key.clone(), self.priority);
+        self.up.send(ToConductor::Join { key, rank, size, priority });
+    }
+
+    fn hear_conductor(&mut self, message: FromConductor) {
+        match message {
+            FromConductor::Refused { rank, reason, .. } => {
+                if let Some(mut local) = self.locals.remove(&rank) {
+                    local.say(ToProgram::Refused { reason }, None);
+                    self.rest();
+                }
+            }
+            FromConductor::Missing { ranks, .. } => self.missing = Some(ranks),
+            FromConductor::Formed(formed) => self.form(*formed),
+            FromConductor::Order { strategy, .. } => self.order(strategy),
+            FromConductor::Broken { token, failure, last, .. } => {
+                if self.formation.as_ref().is_some_and(|formation| formation.formed.token == token) {
+                    self.doom(failure, last);
+                }
+            }
+            FromConductor::Turned { .. } | FromConductor::Answer { .. } | FromConductor::Bench { .. } => {}
+        }
+    }
+
+    /// All ranks are there.
+    fn form(&mut self, formed: Formed) {
+        if let Some(before) = &self.formation {
+            if before.formed.token == formed.token {
+                return;
+            }
+            let text = "the group was formed anew".to_owned();
+            self.break_off(Failure { kind: FailureKind::Lost, rank: None, host: String::new(), text }, false);
+        }
+        self.missing = None;
+        self.said = None;
+        self.figures.epoch = 0;
+        self.formation = Formation::begin(formed, &self.own, &self.handle, now());
+        let Some(formation) = &mut self.formation else { return };
+        for (incoming, until) in std::mem::take(&mut self.early) {
+            if incoming.greeting.run == formation.run {
+                formation.come(incoming, &self.own, &self.handle);
+            } else {
+                self.early.push((incoming, until));
+            }
+        }
+        let gone = formation.own_ranks().iter().find(|rank| !self.locals.contains_key(rank)).copied();
+        if let Some(rank) = gone {
+            self.lose_rank(rank, "its program has ended");
+        }
+    }
+
+    fn order(&mut self, strategy: Strategy) {
+        let Some(formation) = self.formation.as_mut().filter(|formation| formation.broken.is_none()) else {
+            return;
+        };
+        let order = order(&formation.formed, strategy);
+        let actions = formation.barrier.order(order);
+        self.act(actions);
+    }
+
+    /// Does what the barrier wants.
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            let formation = self.formation.as_mut().filter(|formation| formation.broken.is_none());
+            let Some(formation) = formation else { return };
+            match action {
+                Action::Tell(message) => formation.tell(&Between::Barrier(*message)),
+                Action::Switch(order) => {
+                    formation.build(order.strategy.clone(), &self.own, &self.handle, now());
+                }
+                Action::Abandon { epoch, reason } => {
+                    let text = format!("strategy {epoch} came to nothing: {reason}");
+                    let failure = Failure { kind: FailureKind::Lost, rank: None, host: String::new(), text };
+                    return self.break_off(failure, true);
+                }
+            }
+        }
+    }
+
+    /// Another host said something.
+    fn hear(&mut self, host: u32, message: Option<Between>, time: Instant) {
+        let Some(formation) = &mut self.formation else { return };
+        let name = formation.name_of(host);
+        let Some(peer) = formation.peers.get_mut(&host) else { return };
+        peer.heard = Some(time);
+        match message {
+            None if formation.broken.is_some() || formation.doomed.is_some() => {}
+            None => {
+                let text = format!("the service of host {name} is gone");
+                self.lose_host(host, text);
+            }
+            Some(Between::Hello { arrived, current }) => {
+                for (rank, number) in arrived {
+                    let entry = peer.arrived.entry(rank).or_insert((0, time));
+                    if entry.0 != number {
+                        *entry = (number, time);
+                    }
+                }
+                let of_number = |theirs: Numbered| {
+                    formation.history.iter().find(|mine| mine.number == theirs.number).copied()
+                };
+                // A host that only sends may be ahead of one that calls something else.
+                if let Some(theirs) = current
+                    && let Some(mine) = of_number(theirs).filter(|mine| *mine != theirs)
+                {
+                    let rank = formation.formed.hosts[host as usize].ranks.first().copied();
+                    let own = formation.own_ranks().first().copied().unwrap_or_default();
+                    let failure = differs((own, &mine), (rank.unwrap_or_default(), &theirs), &name);
+                    self.break_off(failure, true);
+                }
+            }
+            Some(Between::Broken { failure, last }) => self.doom(failure, last),
+            Some(Between::Barrier(message)) => {
+                let actions = formation.barrier.receive(message);
+                self.act(actions);
+            }
+        }
+    }
+
+    fn lose_host(&mut self, host: u32, text: String) {
+        let Some(formation) = &self.formation else { return };
+        let rank = formation.formed.hosts.get(host as usize).and_then(|place| place.ranks.first().copied());
+        let name = formation.name_of(host);
+        self.break_off(Failure { kind: FailureKind::Lost, rank, host: name, text }, true);
+    }
+
+    fn lose_rank(&mut self, rank: u32, why: &str) {
+        let host = self.own.host.name.clone();
+        let text = format!("rank {rank} on host {host} is gone: {why}");
+        self.break_off(Failure { kind: FailureKind::Lost, rank: Some(rank), host, text }, true);
+    }
+
+    /// The group does nothing more until it is formed anew.
+    fn break_off(&mut self, failure: Failure, tell: bool) {
+        let Some(formation) = self.formation.as_mut().filter(|formation| formation.broken.is_none()) else {
+            return;
+        };
+        tracing::info!("group {} is broken: {failure}", self.key);
+        let last = formation.ended();
+        formation.broken = Some(failure.clone());
+        formation.team = None;
+        formation.building = None;
+        formation.current = None;
+        formation.suspected = None;
+        if tell {
+            formation.tell(&Between::Broken { failure: failure.clone(), last });
+        }
+        let token = formation.formed.token.clone();
+        let ranks = formation.own_ranks().to_vec();
+        let has_begun = formation.has_begun;
+        for rank in ranks {
+            let Some(local) = self.locals.get_mut(&rank) else { continue };
+            if !has_begun && matches!(local.standing, Standing::Waits { .. }) {
+                // It waits for the group to begin, which it never does.
+                local.standing = Standing::Member;
+                local.say(ToProgram::Refused { reason: failure.text.clone() }, None);
+            }
+            local.fail(&failure);
+        }
+        self.up.send(ToConductor::Broken { key: self.key.clone(), token, failure, last });
+    }
+
+    /// Another host is broken. Operations that it has carried out can still end here.
+    fn doom(&mut self, failure: Failure, last: u64) {
+        let Some(formation) = &mut self.formation else { return };
+        // Only after a loss: what differs or is late does not end.
+        if formation.ended() >= last || failure.kind != FailureKind::Lost {
+            return self.break_off(failure, false);
+        }
+        formation.doomed.get_or_insert((failure, last));
+    }
+
+    /// Reads what programs want.
+    fn read_programs(&mut self) {
+        let time = now();
+        let ranks: Vec<u32> = self.locals.keys().copied().collect();
+        for rank in ranks {
+            for _ in 0..QUOTA {
+                let Some(local) = self.locals.get_mut(&rank) else { break };
+                local.write();
+                match local.read(time) {
+                    Ok(None) => break,
+                    Ok(Some(Wish::Nothing)) => {}
+                    Ok(Some(Wish::Called)) => {
+                        let broken = self.formation.as_ref().and_then(|formation| formation.broken.clone());
+                        if let Some(failure) = broken.filter(|_| local.is_member()) {
+                            local.fail(&failure);
+                        }
+                    }
+                    Ok(Some(Wish::Shrink(deadline))) => self.shrink(rank, deadline),
+                    Err(error) => {
+                        self.leave(rank, &error.to_string());
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, rank: u32, why: &str) {
+        self.locals.remove(&rank);
+        let is_member = self
+            .formation
+            .as_ref()
+            .is_some_and(|formation| formation.broken.is_none() && formation.own_ranks().contains(&rank));
+        if is_member {
+            self.lose_rank(rank, why);
+        }
+        self.up.send(ToConductor::Leave { key: self.key.clone(), rank });
+        self.rest();
+    }
+
+    /// Ends when no program is left.
+    fn rest(&self) {
+        if self.locals.is_empty() {
+            self.up.idle(&self.key, self.joins);
+        }
+    }
+
+    fn shrink(&mut self, rank: u32, deadline: Duration) {
+        let Some(local) = self.locals.get_mut(&rank) else { return };
+        if !local.calls.is_empty() || !local.is_member() {
+            let reason = "the program waits for operations: continue after they have ended".to_owned();
+            return local.say(ToProgram::Refused { reason }, None);
+        }
+        let time = now();
+        let until = time.checked_add(deadline).unwrap_or(time + Duration::from_secs(86_400 * 365));
+        local.standing = Standing::Waits { until, again: true };
+        local.failure = None;
+        self.up.send(ToConductor::Shrink { key: self.key.clone(), rank });
+    }
+
+    /// Moves operations on. Returns whether there is more to do at once.
+    fn work(&mut self) -> bool {
+        self.begin_formation();
+        let until = now() + TURN;
+        loop {
+            let Some(formation) = self.formation.as_mut().filter(|formation| formation.broken.is_none())
+            else {
+                return false;
+            };
+            if formation.suspected.is_some() {
+                return false;
+            }
+            let Some(current) = formation.current else {
+                match self.begin_operation() {
+                    true => continue,
+                    false => return false,
+                }
+            };
+            let Some(team) = &mut formation.team else { return false };
+            match team.advance() {
+                Ok(Progress::Done) => {
+                    let took = now().saturating_duration_since(current.since);
+                    formation.current = None;
+                    self.figures.operations += 1;
+                    let Numbered { element, length, number, .. } = current.numbered;
+                    self.figures.bytes += length.saturating_mul(element.bytes() as u64);
+                    let end_us = u64::try_from(host_clock()().as_micros()).unwrap_or(u64::MAX);
+                    let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                    self.figures.busy_us += took_us;
+                    self.trace.push_back(Span { start_us: end_us.saturating_sub(took_us), end_us });
+                    if self.trace.len() > MOST_SPANS {
+                        self.trace.pop_front();
+                    }
+                    let actions = formation.barrier.finished(number);
+                    let doomed = formation.doomed.take_if(|(_, last)| number >= *last);
+                    for rank in formation.own_ranks().to_vec() {
+                        self.locals.get_mut(&rank).into_iter().for_each(|local| local.end(None));
+                    }
+                    if let Some((failure, _)) = doomed {
+                        self.break_off(failure, false);
+                    }
+                    self.act(actions);
+                    self.begin_formation();
+                }
+                Ok(Progress::Working) if team.wait_at_most() == Some(Duration::ZERO) => {}
+                Ok(Progress::Working) => return false,
+                Err(failed) => {
+                    let host = formation.host_of(failed.rank);
+                    let host = host.map(|host| formation.name_of(host)).unwrap_or_default();
+                    let text =
+                        format!("the connection with rank {} on host {host}: {}", failed.rank, failed.reason);
+                    let failure = Failure { kind: FailureKind::Lost, rank: Some(failed.rank), host, text };
+                    formation.suspected = Some((failure, now() + GRACE));
+                }
+            }
+            if now() >= until {
+                return true;
+            }
+        }
+    }
+
+    /// Goes on when all wires are there.
+    fn begin_formation(&mut self) {
+        let Some(formation) = self.formation.as_mut().filter(|formation| formation.broken.is_none()) else {
+            return;
+        };
+        match formation.is_built() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.figures.epoch = formation.barrier.current().strategy.epoch;
+                self.said = None;
+                let actions = formation.barrier.switched();
+                if !std::mem::replace(&mut formation.has_begun, true) {
+                    let strategy = &formation.formed.strategy;
+                    let joined =
+                        ToProgram::Joined { members: strategy.members.clone(), epoch: strategy.epoch };
+                    for rank in formation.own_ranks().to_vec() {
+                        let Some(local) = self.locals.get_mut(&rank) else { continue };
+                        local.standing = Standing::Member;
+                        local.say(joined.clone(), None);
+                    }
+                }
+                self.act(actions);
+            }
+            Err(error) => {
+                let text = format!("host {}: {error}", self.own.host.name);
+                let host = self.own.host.name.clone();
+                self.break_off(Failure { kind: FailureKind::Lost, rank: None, host, text }, true);
+            }
+        }
+    }
+
+    /// Begins the next operation if all ranks of this host have called it.
+    fn begin_operation(&mut self) -> bool {
+        let Some(formation) = &mut self.formation else { return false };
+        let number = formation.barrier.last() + 1;
+        if formation.team.is_none() || !formation.barrier.may_launch(number) {
+            return false;
+        }
+        let mut memories: BTreeMap<u32, Arc<dyn Memory>> = BTreeMap::new();
+        let mut agreed: Option<(u32, Numbered)> = None;
+        let own = self.own.host.name.clone();
+        for rank in formation.own_ranks().to_vec() {
+            let Some(local) = self.locals.get_mut(&rank).filter(|local| local.is_member()) else {
+                return false;
+            };
+            if !local.has_arrived() {
+                return false;
+            }
+            let Some((numbered, memory)) = local.next(number) else { return false };
+            match &agreed {
+                Some((other, before)) if *before != numbered => {
+                    let failure = differs((*other, before), (rank, &numbered), &own);
+                    self.break_off(failure, true);
+                    return false;
+                }
+                _ => agreed = Some((rank, numbered)),
+            }
+            memories.insert(rank, Arc::new(memory));
+        }
+        let (Some((rank, numbered)), Some(team)) = (agreed, &mut formation.team) else { return false };
+        formation.barrier.launched(number);
+        if let Err(error) = team.begin(numbered, memories) {
+            // It is the same at all hosts, and nothing was sent.
+            let failure =
+                Failure { kind: FailureKind::Wrong, rank: Some(rank), host: own, text: error.to_string() };
+            let actions = formation.barrier.finished(number);
+            for rank in formation.own_ranks().to_vec() {
+                let local = self.locals.get_mut(&rank);
+                local.into_iter().for_each(|local| local.end(Some(failure.clone())));
+            }
+            self.act(actions);
+            return true;
+        }
+        formation.begins(numbered, now());
+        true
+    }
+}
+
+fn differs(one: (u32, &Numbered), other: (u32, &Numbered), host: &str) -> Failure {
+    let words = |of: &Numbered| format!("{:?} of {} {:?}", of.operation, of.length, of.element);
+    let text = format!(
+        "operation {} differs: rank {} calls {}, rank {} on host {host} calls {}",
+        one.1.number,
+        one.0,
+        words(one.1),
+        other.0,
+        words(other.1)
+    );
+    Failure { kind: FailureKind::Differs, rank: Some(other.0), host: host.to_owned(), text }
+}

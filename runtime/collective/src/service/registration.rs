@@ -1,0 +1,158 @@
+//! Connections of services with each other: they listen, and register at the one that introduces ranks.
+use super::group::Event as GroupEvent;
+use super::outbox::converse;
+use super::{Event, Handles, OnIncoming, Options, locked};
+use crate::peers::{FromConductor, Key, ToConductor};
+use crossbeam_channel::Sender;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use tidemill_link::remote::{
+    Address, Greeting, GroupLane, Incoming, Listener, Purpose, RemoteError, Serving,
+};
+
+/// Pause before the conductor is dialled again, and before it is listened again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What takes connections of other hosts.
+pub(super) fn incoming(events: Sender<Event>, handles: Handles, conductor: Option<Address>) -> OnIncoming {
+    // The first is that of this service with itself.
+    let links = AtomicU64::new(1);
+    Arc::new(move |incoming: Incoming| {
+        let Purpose::Group { group, lane, .. } = incoming.greeting.purpose.clone() else {
+            return incoming.refuse("only services of groups connect here");
+        };
+        if lane == GroupLane::Registration {
+            return match &conductor {
+                Some(other) => {
+                    incoming
+                        .refuse(&format!("this service does not introduce ranks, the one at {other} does"));
+                }
+                None => register(incoming, links.fetch_add(1, Ordering::Relaxed), &events),
+            };
+        }
+        let key = group
+            .split_once('/')
+            .and_then(|(user, name)| Some(Key { user: user.parse().ok()?, name: name.to_owned() }));
+        let handle = key.and_then(|key| locked(&handles).get(&key).cloned());
+        match handle {
+            Some(handle) => handle.post(GroupEvent::Incoming(Box::new(incoming))),
+            None => incoming.refuse("there is no such group here"),
+        }
+    })
+}
+
+fn greeting(host: &str) -> Greeting {
+    let lane = GroupLane::Registration;
+    let purpose = Purpose::Group { host: host.to_owned(), group: String::new(), lane };
+    Greeting { run: 0, plan_version: 0, purpose }
+}
+
+/// A service registers here.
+fn register(incoming: Incoming, link: u64, events: &Sender<Event>) {
+    let connection = match incoming.accept(&greeting("")) {
+        Ok(connection) => connection,
+        Err(error) => return tracing::debug!("a service was lost at once: {error}"),
+    };
+    // Its messages come after this one.
+    let (told, tells) = crossbeam_channel::bounded::<()>(1);
+    let tell = events.clone();
+    let heard = move |message: Option<ToConductor>| {
+        let _ = tells.recv();
+        let _ = tell.send(Event::OfService { link, message });
+    };
+    match converse(connection, heard) {
+        Ok(outbox) => drop(events.send(Event::Registered { link, outbox })),
+        Err(error) => tracing::error!("a service cannot register: {error}"),
+    }
+    drop(told);
+}
+
+/// Listens for other hosts, now or when the version before does not any more. Returns the thread that tries it.
+pub(super) fn listen(
+    options: &Options,
+    incoming: OnIncoming,
+    (address, serving): (&Arc<Mutex<Option<Address>>>, &Arc<Mutex<Option<Serving>>>),
+    (stop, events): (&Arc<AtomicBool>, &Sender<Event>),
+) -> Result<Option<JoinHandle<()>>, (Address, RemoteError)> {
+    let Some(place) = options.listen.clone() else { return Ok(None) };
+    let security = options.security.clone();
+    let (address, serving) = (Arc::clone(address), Arc::clone(serving));
+    let at = place.clone();
+    let open = move || -> Result<(), RemoteError> {
+        let listener = Listener::bind(&place, &security)?;
+        let own = listener.address().clone();
+        let incoming = Arc::clone(&incoming);
+        *locked(&serving) = Some(listener.serve(move |connection| incoming(connection))?);
+        *locked(&address) = Some(own);
+        Ok(())
+    };
+    match open() {
+        Ok(()) => Ok(None),
+        Err(RemoteError::Io(error)) if options.listen_later && error.kind() == io::ErrorKind::AddrInUse => {
+            let (stop, events) = (Arc::clone(stop), events.clone());
+            let wait = move || {
+                while !stop.load(Ordering::Acquire) {
+                    if open().is_ok() {
+                        let _ = events.send(Event::Listens);
+                        return;
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            };
+            let thread = Builder::new().name("tm-group-listen".into()).spawn(wait);
+            thread.map(Some).map_err(|error| (at, RemoteError::Io(error)))
+        }
+        Err(error) => Err((at, error)),
+    }
+}
+
+/// Keeps a connection with the conductor.
+pub(super) fn follow(
+    conductor: Address,
+    options: &Options,
+    events: Sender<Event>,
+    stop: &Arc<AtomicBool>,
+) -> io::Result<JoinHandle<()>> {
+    let (security, host) = (options.security.clone(), options.host.name.clone());
+    let stop = Arc::clone(stop);
+    let work = move || {
+        let mut was_reached = true;
+        while !stop.load(Ordering::Acquire) {
+            match super::dialing::dial(&conductor, &security, &greeting(&host), None) {
+                Ok(connection) => {
+                    was_reached = true;
+                    let (ended, ends) = crossbeam_channel::bounded::<()>(1);
+                    let tell = events.clone();
+                    let heard = move |message: Option<FromConductor>| match message {
+                        // Registered under the name of another one, it tries again.
+                        Some(FromConductor::Turned { reason }) => {
+                            let _ = tell.send(Event::Heard(FromConductor::Turned { reason }));
+                            let _ = ended.try_send(());
+                        }
+                        Some(message) => drop(tell.send(Event::Heard(message))),
+                        None => drop(ended.try_send(())),
+                    };
+                    if let Ok(outbox) = converse(connection, heard) {
+                        let _ = events.send(Event::Conductor(Some(outbox)));
+                        while !stop.load(Ordering::Acquire)
+                            && ends.recv_timeout(PAUSE).is_err_and(|error| error.is_timeout())
+                        {
+                        }
+                        let _ = events.send(Event::Conductor(None));
+                    }
+                }
+                Err(error) if std::mem::replace(&mut was_reached, false) => {
+                    tracing::warn!(
+                        "the service at {conductor}, which introduces ranks, is not reached: {error}"
+                    );
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(PAUSE);
+        }
+    };
+    Builder::new().name("tm-group-conduct".into()).spawn(work)
+}

@@ -1,0 +1,173 @@
+//! Programs that do what they must not.
+use crate::place::{PATIENCE, Place, until};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+};
+use std::os::fd::OwnedFd;
+use tidemill_collective::client::{Group, JoinOptions};
+use tidemill_collective::element::{Element, Reduction};
+use tidemill_collective::operation::Operation;
+use tidemill_collective::protocol::{Call, FailureKind, ToProgram, ToService, VERSION, socket_of};
+use tidemill_collective::service::Options;
+use tidemill_rpc::packets;
+
+/// A program that speaks for itself.
+struct Raw(OwnedFd);
+
+impl Raw {
+    fn new(place: &Place) -> Self {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(socket_of(&place.socket())).unwrap()).unwrap();
+        Self(socket)
+    }
+
+    fn joined(place: &Place, group: &str, rank: u32, size: u32) -> Self {
+        let raw = Self::new(place);
+        raw.say(&ToService::Join {
+            version: VERSION,
+            group: group.to_owned(),
+            rank,
+            size,
+            deadline_ms: 60_000,
+            priority: tidemill_collective::topology::Priority::Normal,
+        });
+        raw
+    }
+
+    fn say(&self, packet: &ToService) {
+        packets::send(&self.0, packet, &[]).unwrap();
+    }
+
+    /// The next packet; none: the service has hung up.
+    fn hear(&self) -> Option<ToProgram> {
+        let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+        assert!(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)).unwrap() > 0);
+        packets::receive(&self.0).ok().flatten().map(|(packet, _)| packet)
+    }
+
+    fn call(&self, number: u64, buffer: u64, offset: u64, length: u64) {
+        self.say(&ToService::Call(Call {
+            number,
+            operation: Operation::AllReduce { reduction: Reduction::Sum },
+            element: Element::I64,
+            length,
+            buffer,
+            offset,
+            deadline_ms: 60_000,
+            after: false,
+            ended: false,
+        }));
+    }
+}
+
+#[test]
+fn ranges_outside_of_a_buffer_are_refused() {
+    let place = Place::new("a", None);
+    for (buffer, offset, length) in [
+        (1, 0, 513),
+        (1, 4096, 1),
+        (1, 4089, 1),
+        (1, u64::MAX, 1),
+        (1, 0, u64::MAX),
+        (1, 8, u64::MAX / 8),
+        (2, 0, 1),
+    ] {
+        let raw = Raw::joined(&place, "alone", 0, 1);
+        assert!(matches!(raw.hear(), Some(ToProgram::Joined { .. })));
+        raw.say(&ToService::Buffer { id: 1, bytes: 4096 });
+        assert_eq!(raw.hear(), Some(ToProgram::Buffer { id: 1 }));
+        raw.call(1, 1, 8, 511);
+        assert_eq!(raw.hear(), Some(ToProgram::Ended { number: 1, failure: None }));
+        raw.call(2, buffer, offset, length);
+        match raw.hear() {
+            Some(ToProgram::Ended { number: 2, failure: Some(failure) }) => {
+                assert_eq!(failure.kind, FailureKind::Wrong, "{failure}");
+            }
+            other => panic!("{other:?} for {buffer} {offset} {length}"),
+        }
+        drop(raw);
+        until("it is forgotten", || place.group("alone").is_none());
+    }
+}
+
+#[test]
+fn buffers_have_a_limit_and_come_back() {
+    let mut place = Place::new("a", None);
+    place.service = None;
+    place.options = Options { memory: 1 << 20, ..place.options };
+    place.start();
+    let raw = Raw::joined(&place, "large", 0, 1);
+    assert!(matches!(raw.hear(), Some(ToProgram::Joined { .. })));
+    for (id, bytes) in [(1, 0), (1, 100), (1, 2 << 20), (1, 1 << 50), (1, u64::MAX)] {
+        raw.say(&ToService::Buffer { id, bytes });
+        assert!(matches!(raw.hear(), Some(ToProgram::NoBuffer { id: 1, .. })), "{bytes}");
+    }
+    for _ in 0..3 {
+        raw.say(&ToService::Buffer { id: 1, bytes: 1 << 20 });
+        assert_eq!(raw.hear(), Some(ToProgram::Buffer { id: 1 }));
+        raw.say(&ToService::Buffer { id: 1, bytes: 4096 });
+        assert!(matches!(raw.hear(), Some(ToProgram::NoBuffer { .. })), "the number is taken");
+        raw.say(&ToService::Free { id: 1 });
+    }
+}
+
+#[test]
+fn packets_that_are_none_end_only_their_program() {
+    let place = Place::new("a", None);
+    let group = Group::join(&JoinOptions { deadline: PATIENCE, ..place.options("good", 0, 1) }).unwrap();
+    for bytes in [&b"{}"[..], b"\xff\xfe", b"[1,2,3]", b"{\"join\":{}}"] {
+        let raw = Raw::joined(&place, "bad", 0, 1);
+        assert!(matches!(raw.hear(), Some(ToProgram::Joined { .. })));
+        send(&raw.0, bytes, SendFlags::empty()).unwrap();
+        assert_eq!(raw.hear(), None, "it hangs up");
+        let first = Raw::new(&place);
+        send(&first.0, bytes, SendFlags::empty()).unwrap();
+        assert_eq!(first.hear(), None);
+        until("it is forgotten", || place.group("bad").is_none());
+    }
+    let old = Raw::new(&place);
+    old.say(&ToService::Ask {
+        version: VERSION + 1,
+        question: tidemill_collective::protocol::Question::List,
+    });
+    match old.hear() {
+        Some(ToProgram::Refused { reason }) => assert!(reason.contains("version"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    let buffer = group.buffer(Element::I32, 10).unwrap();
+    group.all_reduce(&buffer, Reduction::Sum).unwrap().wait().unwrap();
+}
+
+#[test]
+fn many_calls_wait_without_harm() {
+    let place = Place::new("a", None);
+    let (one, other) = (Raw::joined(&place, "many", 0, 2), Raw::joined(&place, "many", 1, 2));
+    for raw in [&one, &other] {
+        assert!(matches!(raw.hear(), Some(ToProgram::Joined { .. })));
+        raw.say(&ToService::Buffer { id: 1, bytes: 4096 });
+        assert_eq!(raw.hear(), Some(ToProgram::Buffer { id: 1 }));
+    }
+    // More than the service keeps of one program: it has to wait itself.
+    let full = (1..10_000).find(|number| {
+        let call = Call {
+            number: *number,
+            operation: Operation::AllReduce { reduction: Reduction::Sum },
+            element: Element::I64,
+            length: 1,
+            buffer: 1,
+            offset: 0,
+            deadline_ms: 60_000,
+            after: false,
+            ended: false,
+        };
+        packets::send(&one.0, &ToService::Call(call), &[]).is_err()
+    });
+    let sent = full.unwrap() - 1;
+    for number in 1..=sent {
+        other.call(number, 1, 0, 1);
+        assert_eq!(other.hear(), Some(ToProgram::Ended { number, failure: None }));
+        assert_eq!(one.hear(), Some(ToProgram::Ended { number, failure: None }));
+    }
+}

@@ -1,0 +1,231 @@
+//! Programs of several hosts.
+use crate::place::{PATIENCE, Place, until, with_ranks};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidemill_collective::client::{CallOptions, Error, Group};
+use tidemill_collective::element::{Element, Reduction};
+use tidemill_collective::operation::Operation;
+use tidemill_collective::protocol::{Failure, FailureKind, GroupState};
+use tidemill_collective::service::{Collectives, Options};
+use tidemill_collective::topology::Host;
+use tidemill_link::remote::Address;
+
+fn sum(group: &Group, length: usize, value: i64) -> Result<i64, Error> {
+    let buffer = group.buffer(Element::I64, length)?;
+    buffer.write(0, &vec![value; length])?;
+    group.all_reduce(&buffer, Reduction::Sum)?.wait()?;
+    let result = buffer.to_vec::<i64>()?;
+    assert!(result.iter().all(|of| *of == result[0]));
+    Ok(result[0])
+}
+
+fn three() -> [Place; 3] {
+    let first = Place::new("a", None);
+    let (second, third) = (Place::new("b", Some(&first)), Place::new("c", Some(&first)));
+    until("all are registered", || first.listing().hosts.len() == 3);
+    [first, second, third]
+}
+
+#[test]
+fn ranks_of_three_hosts_compute_together() {
+    let [a, b, c] = three();
+    with_ranks(&[&a, &b, &c], "wide", 5, |group| {
+        for length in [1, 1000, 200_000] {
+            assert_eq!(sum(&group, length, i64::from(group.rank()) + 1).unwrap(), 15);
+        }
+        let buffer = group.buffer(Element::I32, 50_000).unwrap();
+        buffer.write(0, &vec![group.rank().cast_signed(); 50_000]).unwrap();
+        group.broadcast(&buffer, 4).unwrap().wait().unwrap();
+        assert_eq!(buffer.to_vec::<i32>().unwrap(), vec![4; 50_000]);
+    });
+    let view = |place: &Place| place.group("wide");
+    until("all have left", || view(&b).is_none());
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Failed(failure) => failure,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_rank_of_another_host_that_is_gone_is_named_and_the_others_continue() {
+    let [a, b, c] = three();
+    with_ranks(&[&a, &b, &c], "shrinks", 3, |group| {
+        assert_eq!(sum(&group, 1000, 1).unwrap(), 3);
+        if group.rank() == 2 {
+            return;
+        }
+        let failure = failure(sum(&group, 100_000, 1).unwrap_err());
+        assert_eq!((failure.kind, failure.rank, failure.host.as_str()), (FailureKind::Lost, Some(2), "c"));
+        group.shrink(PATIENCE).unwrap();
+        assert_eq!(group.members(), [0, 1]);
+        assert_eq!(sum(&group, 1000, 7).unwrap(), 14);
+    });
+}
+
+#[test]
+fn a_rank_of_another_host_that_does_not_come_is_named_at_the_deadline() {
+    let [a, b, _c] = three();
+    with_ranks(&[&a, &b], "late", 2, |group| {
+        assert_eq!(sum(&group, 10, 1).unwrap(), 2);
+        if group.rank() == 1 {
+            return until("it is broken", || {
+                a.group("late").is_some_and(|group| group.state == GroupState::Broken)
+            });
+        }
+        let buffer = group.buffer(Element::I64, 10).unwrap();
+        let options = CallOptions { deadline: Duration::from_millis(700), ..CallOptions::default() };
+        let operation = Operation::AllReduce { reduction: Reduction::Sum };
+        let failure = failure(group.call(&buffer, operation, &options).unwrap().wait().unwrap_err());
+        assert_eq!(
+            (failure.kind, failure.rank, failure.host.as_str()),
+            (FailureKind::Deadline, Some(1), "b")
+        );
+        assert!(failure.text.contains("operation 2"), "{failure}");
+    });
+}
+
+#[test]
+fn ranks_of_two_hosts_that_call_different_operations_learn_it() {
+    let [a, b, _c] = three();
+    with_ranks(&[&a, &b], "differs", 2, |group| {
+        let buffer = group.buffer(Element::I64, 10_000).unwrap();
+        let operation = match group.rank() {
+            0 => Operation::AllReduce { reduction: Reduction::Sum },
+            _ => Operation::Broadcast { root: 0 },
+        };
+        // One may have ended where it only sends; the next one does not.
+        let call = || group.call(&buffer, operation, &CallOptions::default()).unwrap().wait();
+        let failure = failure(call().and_then(|()| call()).unwrap_err());
+        assert!(matches!(failure.kind, FailureKind::Differs | FailureKind::Lost), "{failure}");
+    });
+}
+
+#[test]
+fn a_service_that_ends_is_named() {
+    let [a, b, c] = three();
+    let ends = std::sync::Mutex::new(Some(c));
+    let (first, second) = std::thread::scope(|scope| {
+        let third = {
+            let options = ends.lock().unwrap().as_ref().unwrap().options("gone", 2, 3);
+            scope.spawn(move || Group::join(&options).unwrap())
+        };
+        let second = scope.spawn(|| b.join("gone", 1, 3));
+        let first = a.join("gone", 0, 3);
+        let _third = third.join().unwrap();
+        let second = second.join().unwrap();
+        *ends.lock().unwrap() = None;
+        (first, second)
+    });
+    std::thread::scope(|scope| {
+        for group in [first, second] {
+            scope.spawn(move || {
+                let failure = failure(sum(&group, 1000, 1).unwrap_err());
+                assert_eq!((failure.kind, failure.host.as_str()), (FailureKind::Lost, "c"), "{failure}");
+                group.shrink(PATIENCE).unwrap();
+                assert_eq!(sum(&group, 1000, 2).unwrap(), 4);
+            });
+        }
+    });
+}
+
+#[test]
+fn groups_continue_without_the_conductor_and_know_it_again() {
+    let mut conductor = Place::new("hub", None);
+    let (a, b) = (Place::new("a", Some(&conductor)), Place::new("b", Some(&conductor)));
+    until("both are registered", || conductor.listing().hosts.len() == 3);
+    let address = conductor.address();
+    let (first, second) = std::thread::scope(|scope| {
+        let second = scope.spawn(|| b.join("stays", 1, 2));
+        (a.join("stays", 0, 2), second.join().unwrap())
+    });
+    let both = |length| {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| sum(&second, length, 1).unwrap());
+            assert_eq!((sum(&first, length, 2).unwrap(), other.join().unwrap()), (3, 3));
+        });
+    };
+    both(1000);
+    conductor.service = None;
+    both(2000);
+    conductor.options.listen = Some(Address::tcp(address.place()));
+    until("the address is free", || {
+        conductor.service = Collectives::start(conductor.options.clone()).ok();
+        conductor.service.is_some()
+    });
+    until("the group is known again", || {
+        conductor.group("stays").is_some_and(|group| group.ranks.len() == 2)
+    });
+    both(3000);
+    let answer = conductor.ask(tidemill_collective::protocol::Question::Strategy {
+        group: "stays".into(),
+        strategy: "ring:1,0".into(),
+    });
+    assert!(matches!(answer, tidemill_collective::protocol::Answer::Done(_)), "{answer:?}");
+    both(4000);
+}
+
+const SILENT: &str = "TIDEMILL_TEST_SILENT_HOST";
+
+/// A process with a service and rank 1, for the test below.
+fn child_service() {
+    let Ok(task) = std::env::var(SILENT) else { return };
+    let (folder, conductor) = task.split_once(' ').unwrap();
+    let host = Host { name: "quiet".into(), ..Host::default() };
+    let options = Options {
+        listen: Some(Address::tcp("127.0.0.1:0")),
+        conductor: Some(Address::tcp(conductor)),
+        ..Options::new(format!("{folder}/quiet.sock"), host)
+    };
+    let _service = Collectives::start(options.clone()).unwrap();
+    let join = tidemill_collective::client::JoinOptions {
+        service: options.socket,
+        deadline: PATIENCE,
+        ..tidemill_collective::client::JoinOptions::new("quiet", 1, 2)
+    };
+    let group = Group::join(&join).unwrap();
+    while sum(&group, 1000, 1).is_ok() {}
+    std::process::exit(0);
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_host_that_is_silent_is_named() {
+    child_service();
+    let mut place = Place::new("a", None);
+    place.options.silence = tidemill_collective::service::SILENCE;
+    place.service = None;
+    place.start();
+    let task = format!("{} {}", place.folder.path().display(), place.address().place());
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "hosts::a_host_that_is_silent_is_named", "--nocapture"])
+        .env(SILENT, task)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let child = Killed(child);
+    let group = place.join("quiet", 0, 2);
+    assert_eq!(sum(&group, 1000, 1).unwrap(), 2);
+    let stopped = Command::new("kill").args(["-STOP", &child.0.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let begun = Instant::now();
+    let failure = loop {
+        // Calls that were under way may still end.
+        if let Err(error) = sum(&group, 1000, 1) {
+            break failure(error);
+        }
+    };
+    assert_eq!((failure.kind, failure.host.as_str()), (FailureKind::Lost, "quiet"), "{failure}");
+    assert!(failure.text.contains("is silent"), "{failure}");
+    println!("named after {:?}", begun.elapsed());
+}

@@ -1,0 +1,12 @@
+//! Groups through services, as programs use them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and give up after some real time"
+)]
+
+mod hostile;
+mod hosts;
+mod one_host;
+mod place;
+mod strategies;
