@@ -104,7 +104,7 @@ pub struct ChosenDevice {
     pub device: String,
     /// Other devices that the plan has for it.
     pub instead_of: Vec<String>,
-    /// What goes there for a record, and why.
+    /// The form of a record that goes there, and the reason.
     pub sends: (Sends, Why),
 }
 

@@ -99,7 +99,7 @@ pub struct OfModel {
     pub variant: String,
     /// Kind of device.
     pub device: String,
-    /// What goes there for a record.
+    /// The form of a record that goes there.
     pub sends: Sends,
     /// Records in a run.
     pub batch: u32,

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """All-reduce over two racks: rivals, and ours, on the same shaped links.
 
     python3 benches/experiments/two_racks.py [--contenders openmpi,gloo,pccl] [--ranks-per-host 1,2] [--orders crossing,racks]

@@ -1,4 +1,4 @@
-//! What a command looks at each second: lines for programs, or a screen, until a key or an interrupt ends it.
+//! Watches something each second: lines for programs, or a screen, until a key or an interrupt ends it.
 use crate::answer;
 use crate::arguments::OutputForm;
 use crate::exit::Exit;

@@ -45,6 +45,7 @@ impl Served {
     }
 
     #[track_caller]
+    #[expect(clippy::disallowed_methods, reason = "how long people wait is real time")]
     fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {

@@ -27,6 +27,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("app/src/device_choice.rs", "tcp", "a transport"),
     ("app/src/otlp.rs", "http", "a scheme"),
     ("cli/src/device/serving.rs", "tcp", "a transport"),
+    ("runtime/collective/src/service/dialing.rs", "tcp", "a transport"),
     ("app/src/workflow_tests/inputs.rs", "csv", "the ending of a file, and the kind that reads it"),
     ("app/src/workflow_tests/inputs.rs", "jsonl", "the ending of a file, and the kind that reads it"),
     ("cli/src/models/try_model/tables.rs", "csv", "the ending of a file, and the kind that reads it"),

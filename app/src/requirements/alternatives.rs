@@ -48,7 +48,7 @@ impl Source<'_> {
         }
     }
 
-    /// What the plan expects of the device.
+    /// Expectations of the plan of the device.
     fn expected(&self) -> Option<&RemoteRun> {
         self.planned.filter(|_| self.is_on_device)?.device.as_ref()?.expected.as_ref()
     }

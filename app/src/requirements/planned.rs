@@ -1,4 +1,4 @@
-//! What a plan says of the models that are judged: the form of their records, their batches, and their devices.
+//! Facts of a plan about the models that are judged: the form of their records, their batches, and their devices.
 use super::links::KnownLink;
 use crate::choice::Candidate;
 use tidemill_spec::plan::{Plan, PlanDevice, RemoteRun, Sends, Stage, device_of};
@@ -6,7 +6,7 @@ use tidemill_spec::plan::{Plan, PlanDevice, RemoteRun, Sends, Stage, device_of};
 /// How a plan runs a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned {
-    /// What goes to the device.
+    /// The form of a record that goes to the device.
     pub sends: Sends,
     /// Records in a run.
     pub batch: u32,
@@ -23,7 +23,7 @@ pub struct PlannedDevice {
     pub kind: String,
     /// The part of its time that the plan may use.
     pub share: f64,
-    /// What the plan expects of a run there; none where it is hand-written.
+    /// Expectations of the plan of a run there; none where it is hand-written.
     pub expected: Option<RemoteRun>,
 }
 

@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(busy.follow(&at(2.0, 2.0)), Some(0.5));
         let text = lines(&[at(3.0, 3.0)], &mut busy);
         assert!(
-            text[0].text.starts_with("gpu at ") && text[0].text.ends_with("50 % busy"),
+            text[0].text.starts_with("gpu (memory ") && text[0].text.ends_with("50 % busy"),
             "{}",
             text[0].text
         );

@@ -10,16 +10,33 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
-use tidemill_app::figures::{bytes, grouped};
+use tidemill_app::figures::{bytes, grouped, milliseconds};
 use tidemill_app::listener::Listener;
 use tidemill_collective::client::{self, Error};
-use tidemill_collective::protocol::{Answer, Bench, GroupState, GroupView, Listing, Measured, Question};
+use tidemill_collective::protocol::{
+    Answer, Bench, GroupState, GroupView, Listing, Measured, NO_USER, Question,
+};
 use tidemill_net::usual_socket;
 
 /// Time in which the service answers, beside what it was asked to take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time in which ranks of a benchmark find each other.
 const JOINING: Duration = Duration::from_secs(60);
+
+/// Microseconds as people read them.
+fn time(microseconds: f64) -> String {
+    if microseconds < 1e4 { format!("{microseconds:.0} us") } else { milliseconds(microseconds / 1e3) }
+}
+
+/// The user of a group, in a table.
+fn user(number: u32) -> String {
+    if number == NO_USER { "service".to_owned() } else { number.to_string() }
+}
+
+/// The same in a sentence.
+fn owner(number: u32) -> String {
+    if number == NO_USER { "the service".to_owned() } else { format!("user {number}") }
+}
 
 fn ask(choice: &GroupServiceChoice, question: Question, patience: Duration) -> Result<Answer, Failure> {
     let socket = choice.socket.clone().unwrap_or_else(usual_socket);
@@ -98,7 +115,7 @@ fn list(choice: &GroupServiceChoice, terminal: &Terminal) -> anyhow::Result<Exit
         for group in &listing.groups {
             table.row([
                 group.name.clone(),
-                group.user.to_string(),
+                user(group.user),
                 state(group.state).to_owned(),
                 format!("{} of {}", group.ranks.len(), group.size),
                 grouped(group.figures.operations),
@@ -159,16 +176,17 @@ fn show(name: &str, choice: &GroupServiceChoice) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let mut out = answer::out();
-    writeln!(out, "{} of user {}: {}", group.name, group.user, state(group.state))?;
+    writeln!(out, "{} of {}: {}", group.name, owner(group.user), state(group.state))?;
     if !group.why.is_empty() {
         writeln!(out, "  {}", group.why)?;
     }
     let mean = group.figures.busy_us.checked_div(group.figures.operations).unwrap_or_default();
     writeln!(
         out,
-        "  {} operations, {}, {mean} µs each",
+        "  {} operations, {}, {} each",
         grouped(group.figures.operations),
-        bytes(group.figures.bytes)
+        bytes(group.figures.bytes),
+        time(mean as f64)
     )?;
     let mut hosts: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
     for (rank, host) in &group.ranks {
@@ -223,7 +241,7 @@ struct Row {
     measured: Measured,
     /// Bytes of the buffer divided by the time, bytes per second.
     algorithm_bandwidth: f64,
-    /// What a link of a ring carries in that time, bytes per second.
+    /// The rate of a link of a ring in that time, bytes per second.
     bus_bandwidth: f64,
     /// A plain copy, bytes per second.
     copy_bandwidth: f64,
@@ -277,8 +295,8 @@ pub(crate) fn bench(verb: &NetBenchVerb, terminal: &Terminal) -> anyhow::Result<
             bytes(row.measured.bytes),
             row.measured.hosts.to_string(),
             grouped(row.measured.operations),
-            format!("{:.0} µs", row.measured.p50_us),
-            format!("{:.0} µs", row.measured.p99_us),
+            time(row.measured.p50_us),
+            time(row.measured.p99_us),
             rate(row.algorithm_bandwidth),
             rate(row.bus_bandwidth),
             rate(row.copy_bandwidth),

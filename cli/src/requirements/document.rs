@@ -54,7 +54,7 @@ fn model(found: &Requirements, operator: &OfOperator, of: &OfModel) -> Value {
     })
 }
 
-/// What the plan expects of a device; times are null in a plan that was written by hand.
+/// Expectations of the plan of a device; times are null in a plan that was written by hand.
 fn planned(device: &PlannedDevice) -> Value {
     let seconds = |time: TimeSpan| time.0 as f64 / 1e9;
     let expected = device.expected.as_ref();

@@ -120,7 +120,7 @@ fn frontier(
     told.iter().try_for_each(|line| hanging(out, "", line))
 }
 
-/// What the plan has of a model, and what of it is judged.
+/// Describes a model of the plan, and which of its facts are judged.
 fn as_planned(of: &OfModel) -> Option<String> {
     let planned = of.planned.as_ref()?;
     let Some(device) = &planned.device else {

@@ -31,7 +31,7 @@ impl Ord for Ordered {
     }
 }
 
-/// What has not been given away of a link.
+/// The rate of a link that has not been given away.
 struct Open {
     capacity: f64,
     weight: f64,

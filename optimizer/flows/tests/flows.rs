@@ -191,11 +191,13 @@ fn a_ring_of_many_ranks_ends_when_it_must() {
     assert!(is_near(simulation.run().unwrap(), expected));
 }
 
+/// Links, bytes, beginning, weight, limit, and whether it waits for the flow before it.
+type DrawnFlow = (Vec<usize>, f64, f64, f64, Option<f64>, bool);
+
 #[derive(Debug, Clone)]
 struct Drawn {
     capacities: Vec<f64>,
-    /// Links, bytes, beginning, weight, limit, and whether it waits for the flow before it.
-    flows: Vec<(Vec<usize>, f64, f64, f64, Option<f64>, bool)>,
+    flows: Vec<DrawnFlow>,
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -270,7 +272,7 @@ proptest! {
         }
     }
 
-    /// What flows need elsewhere does not matter to a link that is full: it is full until its last flow ends.
+    /// The needs of flows elsewhere do not matter to a link that is full: it is full until its last flow ends.
     #[test]
     fn a_full_link_is_never_idle(bytes in prop::collection::vec(1.0..1000.0f64, 1..12)) {
         let mut simulation = Simulation::default();

@@ -48,7 +48,7 @@ pub struct Order {
     pub hosts: Vec<u32>,
 }
 
-/// What a host tells the others about an order.
+/// A message of a host to the others about an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// The host that speaks.
@@ -71,7 +71,7 @@ pub struct Position {
     pub broken: bool,
 }
 
-/// What the caller is to do.
+/// A step for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Send this to all other hosts of the group.
@@ -132,7 +132,7 @@ pub struct Barrier {
     told: u64,
     /// Orders above the current one.
     orders: BTreeMap<u64, Arc<Order>>,
-    /// What hosts said, this one included, about orders above the current one.
+    /// Messages of hosts, this one included, about orders above the current one.
     heard: BTreeMap<(u32, u64), Position>,
 }
 

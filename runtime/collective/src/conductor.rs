@@ -5,15 +5,13 @@ use crate::policies::ts::Span;
 use crate::policies::{Cluster, Policy, PolicyError};
 use crate::protocol::{
     Answer, Bench, Failure, FailureKind, Figures, GroupState, GroupView, HostView, Listing, Measured,
-    Question,
+    NO_USER, Question,
 };
 use crate::strategy::Strategy;
 use crate::topology::{self, Host, Priority};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_link::remote::Address;
 
-/// The user of groups of benchmarks, whose ranks are in services of several users.
-pub(crate) const BENCH_USER: u32 = u32::MAX;
 /// Begins the names of groups of benchmarks.
 const BENCH: &str = "bench-";
 
@@ -343,7 +341,7 @@ impl Conductor {
         }
         let (formed, strategy) = (group.formed.is_some(), group.strategy.clone());
         let policy = match key.user {
-            BENCH_USER => self.benches.get(&key.name).and_then(|bench| bench.bench.strategy.clone()),
+            NO_USER => self.benches.get(&key.name).and_then(|bench| bench.bench.strategy.clone()),
             // A ring that names ranks may not fit those that are left.
             _ => group.policy.clone().filter(|name| !formed || !name.starts_with("ring:")),
         };

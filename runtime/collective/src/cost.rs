@@ -25,7 +25,8 @@
 //! let hosts = ["a", "b"].map(|name| Host { name: name.into(), ..Host::default() });
 //! let group = Group { ranks: vec![(0, "a".into()), (1, "b".into())], ..Group::default() };
 //! let network = Network { hosts: &hosts, ..Network::default() };
-//! let took = time(&network, &group, &Strategy::rank_order(1, vec![0, 1]), Operation::AllGather, 1e9, &[]);
+//! let strategy = Strategy::rank_order(1, vec![0, 1]);
+//! let took = time(&network, &group, &strategy, Operation::AllGather, 1e9, &[]);
 //! assert!((took.seconds - (0.5e9 / network.facts.host_rate + network.facts.step)).abs() < 1e-9);
 //! ```
 use crate::operation::Operation;
@@ -38,12 +39,12 @@ use std::fmt;
 mod choice;
 pub use choice::{piece, reasons, small};
 
-/// What is known of the network.
+/// Facts about the network.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Network<'a> {
     /// The hosts.
     pub hosts: &'a [Host],
-    /// What others send, who have no group.
+    /// Traffic of others, who have no group.
     pub background: &'a [Background],
     /// Rates and times.
     pub facts: Facts,
@@ -68,15 +69,15 @@ pub struct Background {
 /// Rates and times of hosts, as measured or assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// What a host sends at most, and receives at most, bytes per second. Also between two racks without paths.
+    /// The highest rate of a host, in each direction, bytes per second. Also between two racks without paths.
     pub host_rate: f64,
-    /// What ranks of one host exchange, bytes per second.
+    /// The rate between ranks of one host, bytes per second.
     pub memory_rate: f64,
     /// Time of a step between hosts without its bytes, seconds.
     pub step: f64,
     /// Time of a step within a host, seconds.
     pub local_step: f64,
-    /// What a piece takes at a host beside its bytes, seconds.
+    /// Time of a piece at a host beside its bytes, seconds.
     pub piece: f64,
 }
 

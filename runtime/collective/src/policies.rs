@@ -36,7 +36,7 @@ pub mod rank_order;
 pub mod ring;
 pub mod ts;
 
-/// What a provider knows.
+/// The knowledge of a provider.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cluster<'a> {
     /// Hosts, paths, and the traffic of others.

@@ -12,6 +12,8 @@ pub const VERSION: u32 = 1;
 pub const MOST_BYTES: u64 = 1 << 32;
 /// Ranks of a group, at most.
 pub const MOST_RANKS: u32 = 1024;
+/// The user of groups whose ranks are in the service, for benchmarks.
+pub const NO_USER: u32 = u32::MAX;
 /// Characters of the name of a group, at most.
 pub const MOST_NAME: usize = 128;
 
@@ -142,7 +144,7 @@ pub enum ToProgram {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
-    /// What kind of failure it is.
+    /// The kind of the failure.
     pub kind: FailureKind,
     /// The rank that caused it, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -27,7 +27,7 @@ mod tree_broadcast;
 /// The lane of wires from each member to each other one. Channels have the lanes from 0 on.
 pub const MESH: u16 = u16::MAX;
 
-/// What a rank does on one lane in an operation.
+/// The steps of a rank on one lane in an operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Program {
     /// The lane.

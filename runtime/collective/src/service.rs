@@ -233,7 +233,7 @@ enum Rank {
     Shrinks,
 }
 
-/// What the service knows of a group.
+/// A group, as the service knows it.
 struct Known {
     size: u32,
     priority: Priority,

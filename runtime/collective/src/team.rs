@@ -137,7 +137,7 @@ pub enum NotBegun {
     },
 }
 
-/// What a team has done.
+/// Counters of a team.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes to each rank of other hosts, with the heads of frames.
@@ -181,7 +181,7 @@ struct Running {
     /// The wires that it uses. Inbound ones with the program that they belong to.
     outbound: BTreeSet<Key>,
     inbound: BTreeMap<Key, usize>,
-    /// What is staged between ranks of this host.
+    /// Bytes that are staged between ranks of this host.
     staged: BTreeMap<Key, Vec<u8>>,
 }
 
@@ -269,7 +269,7 @@ impl Team {
         &self.strategy
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -108,7 +108,7 @@ impl Wire for Linked {
 
 /// Bytes of the head of a frame.
 pub(crate) const HEAD: usize = 32;
-/// What a head begins with.
+/// The first bytes of a head.
 const MARK: u16 = 0x4354;
 
 /// The head of a frame: says what its bytes are, so that a peer that is elsewhere is an error and no wrong result.

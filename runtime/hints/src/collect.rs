@@ -1,4 +1,4 @@
-//! What a host counts of its own traffic: bytes and flows in each direction, and those of them that leave the rack.
+//! Counters of a host's own traffic: bytes and flows in each direction, and those of them that leave the rack.
 //!
 //! Counters come from a [`Source`]: the TCP sockets of the kernel ([`Sockets`]), or those that a service keeps itself. The
 //! counters of an interface ([`interface_bytes`]) add what is not TCP.
@@ -37,7 +37,7 @@ pub const LOOK: Duration = Duration::from_millis(10);
 /// Weight of a new count of flows in their moving average.
 const NEW: f64 = 1.0 / 8.0;
 
-/// What one flow has transferred since it began.
+/// Bytes of one flow since it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
     /// A number that no other flow of the source ever has.
@@ -52,7 +52,7 @@ pub struct Counter {
     pub received: u64,
 }
 
-/// Whatever has counters of flows.
+/// A source of counters of flows.
 pub trait Source {
     /// A reason why there are none.
     type Error;
@@ -77,7 +77,7 @@ struct Counts {
 #[derive(Debug)]
 pub struct Meter {
     racks: Racks,
-    /// What each flow had transferred at the last look; none before the first one.
+    /// Bytes of each flow at the last look; none before the first one.
     last: Option<HashMap<u64, [u64; 2]>>,
     interface: Option<[u64; 2]>,
     counts: [Counts; 2],

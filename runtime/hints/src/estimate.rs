@@ -8,7 +8,7 @@
 //! ```
 use serde::{Deserialize, Serialize};
 
-/// What is known about a link in one direction. Rates have one unit everywhere, such as bytes per second.
+/// Load of a link in one direction. Rates have one unit everywhere, such as bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Its rate.
@@ -19,7 +19,7 @@ pub struct Load {
     pub sharers: f64,
 }
 
-/// What the network divides a link by.
+/// The objects among which the network divides a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fairness {
@@ -57,7 +57,7 @@ impl Fairness {
     }
 }
 
-/// What a machine is promised on its own link.
+/// The rate that a machine is promised on its own link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {

@@ -31,7 +31,7 @@ use std::time::Duration;
 pub const PERIOD: Duration = Duration::from_millis(100);
 /// Whoever reports or asks sooner than this after the last time is refused.
 pub const LEAST: Duration = Duration::from_millis(50);
-/// What is older than this counts as not known.
+/// Reports that are older than this count as not known.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The rates of a network, as its operator has them. Up comes before down.
@@ -80,14 +80,14 @@ pub enum Refusal {
     },
 }
 
-/// What a host said last.
+/// The last report of a host.
 #[derive(Debug, Clone)]
 struct Report {
     at: Duration,
     entries: Vec<Entry>,
 }
 
-/// What another leader said last.
+/// The last message of another leader.
 #[derive(Debug, Clone)]
 struct Heard {
     at: Duration,
@@ -196,7 +196,7 @@ impl Leader {
         Ok(Hints { tree, loads, age })
     }
 
-    /// What is known of a rack, with the age that it has now. `number` is its number for the tenant.
+    /// The state of a rack, with the age that it has now. `number` is its number for the tenant.
     fn known(&self, rack: u64, number: usize, now: Duration) -> Result<Aggregate, Refusal> {
         if rack == self.rack {
             return Ok(self.own(now));

@@ -22,7 +22,7 @@ pub const LINK: usize = 3 * FIELD;
 /// Bytes before the entries of an [`Aggregate`], and before the links of hints (only the age).
 pub const HEADER: usize = 3 * FIELD;
 
-/// What a host says of the link of a machine, one direction.
+/// The report of a host about the link of a machine, one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// The link: twice the number of the machine in its rack, and 1 more for the direction to it.
@@ -37,7 +37,7 @@ pub struct Entry {
     pub crossing_used: f64,
 }
 
-/// What a leader says of its rack to other leaders.
+/// The report of a leader about its rack, to other leaders.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Aggregate {
     /// The rack.
@@ -50,7 +50,7 @@ pub struct Aggregate {
     pub entries: Vec<Entry>,
 }
 
-/// What a tenant gets: the links of its tree.
+/// The hints of a tenant: the links of its tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hints {
     /// Its machines and their racks.
@@ -69,7 +69,7 @@ pub enum MessageError {
     Length {
         /// Its length.
         found: usize,
-        /// What the length should be.
+        /// The length that is right.
         expected: &'static str,
     },
     /// A figure is not a number from 0.

@@ -19,7 +19,7 @@
 use crate::tree::{Direction, Link, Tree, time};
 use std::cmp::Ordering;
 
-/// What one task sends to another.
+/// Bytes that one task sends to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfer {
     /// The sender.
@@ -37,7 +37,7 @@ pub struct Exchange {
     pub fixed: Vec<Option<usize>>,
     /// How many tasks each machine has room for, those that cannot move included.
     pub slots: Vec<usize>,
-    /// What they send.
+    /// Their transfers.
     pub transfers: Vec<Transfer>,
 }
 
@@ -139,7 +139,7 @@ fn improved(
     changed
 }
 
-/// What a placement costs: time first, then bytes that leave a rack.
+/// The cost of a placement: time first, then bytes that leave a rack.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     time: f64,

@@ -24,7 +24,7 @@ pub use ring::{Ring, ring};
 
 use crate::tree::{Tree, time};
 
-/// What a group does with its buffer.
+/// The operation of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Goal {
     /// Each machine gets the buffer of one.

@@ -61,7 +61,7 @@ pub fn iterations(compute: Duration, iteration: Duration, share: f64) -> u32 {
     whole.clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
-/// What a plan is made from.
+/// The knowledge that a plan is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// Topology and loads of links.

@@ -7,7 +7,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 use tidemill_hints::collect::{Counter, Meter, Racks, Sockets, Source, interface_bytes};
 
-/// What is waited for comes long before.
+/// The event comes long before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The second and third byte of the addresses of a test: no two tests, of any process, share them.

@@ -28,7 +28,7 @@ pub(super) struct Elsewhere {
     pub(super) looks: AtomicBool,
     /// The model that it has loaded by the session of this number, for the first copy that returns.
     ready: Mutex<Option<(u64, Inner)>>,
-    /// What is known of the targets that failed.
+    /// The targets that failed.
     tried: Mutex<Tried>,
     /// The run has begun before: without the device, this process computes from the first batch on.
     again: bool,
@@ -39,7 +39,7 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// What a copy computes with.
+/// The place where a copy computes.
 pub(super) enum Inner {
     There(Arc<Connected>, Box<dyn Inference>, Times),
     Here(Box<dyn Inference>),

@@ -1,5 +1,4 @@
 //! Targets that failed, and why: what is slow to fail is not tried again and again.
-use super::AGAIN;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidemill_operators::api::OperatorError;
@@ -7,7 +6,7 @@ use tidemill_operators::api::OperatorError;
 /// How long a target that answers, and cannot compute the model, is left alone: another device must take its place first.
 const USELESS: Duration = Duration::from_secs(300);
 
-/// What is known of the targets of a device, by position.
+/// The targets of a device that failed, by position.
 #[derive(Default)]
 pub(super) struct Tried {
     failed: BTreeMap<usize, Failed>,
@@ -49,6 +48,7 @@ impl Tried {
 
 #[cfg(test)]
 mod tests {
+    use super::super::AGAIN;
     use super::super::elsewhere::now;
     use super::*;
 

@@ -61,7 +61,7 @@ fn a_device_is_a_class_that_stages_elsewhere_use() {
         assembly.notes.iter().any(|note| note.starts_with("speech/speech has no figures on the device card"))
     );
     let part = assembly.notes.iter().filter(|note| note.contains("model_part")).collect::<Vec<_>>();
-    assert!(part.len() == 1 && part[0].contains("of features on little: a stage"), "{part:?}");
+    assert!(part.len() == 1 && part[0].contains("of features on big, little: a stage"), "{part:?}");
     assert!(part[0].ends_with("measure it there: `tidemill profile`"), "{part:?}");
 }
 

@@ -165,7 +165,7 @@ fn all_delivery_orders_of_up_to_four_hosts_agree() {
 
 /// The same with more of everything. Takes minutes.
 #[test]
-#[ignore = "visits millions of states"]
+#[ignore = "long: make test-long"]
 fn all_delivery_orders_of_larger_groups_agree() {
     explore_all(&[(3, 2, 1), (3, 1, 2)], Faults::Provider, false);
     explore_all(&[(3, 3, 2), (4, 2, 1), (4, 3, 1), (4, 1, 2)], Faults::Provider, true);

@@ -43,7 +43,7 @@ pub fn strategies(cluster: &Cluster<'_>) -> BTreeMap<String, Strategy> {
 /// Paths as they are given away.
 pub(super) struct Assignment<'a> {
     network: Network<'a>,
-    /// What flows want of each link, bytes per second.
+    /// Demand of flows on each link, bytes per second.
     wanted: BTreeMap<Link<'a>, f64>,
     pub(super) strategies: BTreeMap<String, Strategy>,
 }

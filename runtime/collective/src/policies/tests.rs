@@ -111,7 +111,7 @@ pub(crate) fn check(lab: &Lab, made: &BTreeMap<String, Strategy>) -> Result<(), 
     Ok(())
 }
 
-/// What each group gets if flows divide links between racks evenly: each ring is as fast as its slowest flow, and the parts of a
+/// The rate of each group if flows divide links between racks evenly: each ring is as fast as its slowest flow, and the parts of a
 /// buffer are even.
 pub(crate) fn rates(lab: &Lab, made: &BTreeMap<String, Strategy>) -> BTreeMap<String, f64> {
     let network = lab.network();

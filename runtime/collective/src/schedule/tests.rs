@@ -7,7 +7,7 @@ use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_o
 use std::collections::{BTreeMap, VecDeque};
 use tidemill_random::Random;
 
-/// What the ranks have, and how far they are.
+/// The buffers of the ranks, and how far they are.
 struct Ranks {
     numbered: Numbered,
     buffers: BTreeMap<u32, Vec<u8>>,
@@ -106,11 +106,8 @@ impl Ranks {
             let (count, first) = (self.doing.len(), random.below(self.doing.len()));
             let sends_first = random.chance(0.5);
             let moves = |index: usize, ranks: &mut Self| {
-                if sends_first {
-                    ranks.leave(index) || ranks.apply(index)
-                } else {
-                    ranks.apply(index) || ranks.leave(index)
-                }
+                let first = if sends_first { ranks.leave(index) } else { ranks.apply(index) };
+                first || if sends_first { ranks.apply(index) } else { ranks.leave(index) }
             };
             if !(0..count).any(|n| moves((first + n) % count, self)) {
                 return false;

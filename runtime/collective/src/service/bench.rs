@@ -1,10 +1,9 @@
 //! Ranks of a benchmark, which are threads of the service.
 use super::{Event, Up, now};
 use crate::client::{Error, Group};
-use crate::conductor::BENCH_USER;
 use crate::element::{Element, Reduction};
 use crate::peers::{Key, ToConductor};
-use crate::protocol::{Bench, Measured};
+use crate::protocol::{Bench, Measured, NO_USER};
 use crate::topology::Priority;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::thread::Builder;
@@ -42,7 +41,7 @@ fn join(group: &str, rank: u32, size: u32, up: &Up) -> Result<Group, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (own, socket) = pair.map_err(std::io::Error::from)?;
-    let key = Key { user: BENCH_USER, name: group.to_owned() };
+    let key = Key { user: NO_USER, name: group.to_owned() };
     let priority = Priority::default();
     let _ = up.0.send(Event::Join { key, rank, size, priority, deadline: JOINING, socket });
     Group::over(own, rank, size)

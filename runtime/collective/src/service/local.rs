@@ -50,7 +50,7 @@ impl Drop for Granted {
     }
 }
 
-/// What a program waits for.
+/// The thing that a program waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// All other ranks, until then.
@@ -90,7 +90,7 @@ pub(super) struct Local {
     pub(super) called: Instant,
 }
 
-/// What a program wants of the group.
+/// A request of a program to the group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// Something of its own, which is done.

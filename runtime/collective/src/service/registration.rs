@@ -16,7 +16,7 @@ use tidemill_link::remote::{
 /// Pause before the conductor is dialled again, and before it is listened again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What takes connections of other hosts.
+/// Takes connections of other hosts.
 pub(super) fn incoming(events: Sender<Event>, handles: Handles, conductor: Option<Address>) -> OnIncoming {
     // The first is that of this service with itself.
     let links = AtomicU64::new(1);
@@ -70,11 +70,14 @@ fn register(incoming: Incoming, link: u64, events: &Sender<Event>) {
     drop(told);
 }
 
+/// A value that is known later.
+pub(super) type Known<T> = Arc<Mutex<Option<T>>>;
+
 /// Listens for other hosts, now or when the version before does not any more. Returns the thread that tries it.
 pub(super) fn listen(
     options: &Options,
     incoming: OnIncoming,
-    (address, serving): (&Arc<Mutex<Option<Address>>>, &Arc<Mutex<Option<Serving>>>),
+    (address, serving): (&Known<Address>, &Known<Serving>),
     (stop, events): (&Arc<AtomicBool>, &Sender<Event>),
 ) -> Result<Option<JoinHandle<()>>, (Address, RemoteError)> {
     let Some(place) = options.listen.clone() else { return Ok(None) };

@@ -19,7 +19,7 @@ const MOST_NAME: usize = 200;
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 /// Time in which a process that has no session any more ends by itself.
 const LEAVING: Duration = Duration::from_secs(5);
-/// What a client is told whose session alone is ended.
+/// The reason for a client whose session alone is ended.
 const ENDED: &str = "an operator ended the session with `tidemill device drain`";
 
 /// Questions for figures without an answer, after which the process of a session counts as one that stands still.

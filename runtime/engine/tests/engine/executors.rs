@@ -243,7 +243,9 @@ fn as_many_batches_are_away_as_the_plan_expects() {
     let mut b = Builder::new(&[1.0]);
     let (out, rows) = sink("out");
     b.source(rows_source("src", numbered(30), None, Some(0), 40), "a");
-    let wait = move |_: &RecordBatch| drop(together.wait());
+    let wait = move |_: &RecordBatch| {
+        together.wait();
+    };
     b.operator("model", model("model", wait), "b", &[]).edge("src", "model", 0);
     b.sink(out, "c").edge("model", "out", 0);
     let [ms, none] = [TimeSpan(1_000_000), TimeSpan(0)];

@@ -14,7 +14,7 @@ fn network() -> Network {
 /// A flow from a machine to another one, each by rack and number.
 type Flow = ((u64, u64), (u64, u64), f64);
 
-/// What the host of a machine reports of these flows.
+/// The report of a machine's host about these flows.
 fn reported(flows: &[Flow], rack: u64, machine: u64) -> Vec<Entry> {
     let entry = |direction: u64| {
         let ours = flows.iter().filter(|(from, to, _)| [from, to][direction as usize] == &(rack, machine));

@@ -13,10 +13,10 @@ use super::{Goal, ScheduleError};
 use crate::tree::{Direction, Link, Tree};
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem, Variable};
 
-/// What all those that do not decide the time count, of the one that does.
+/// The weight of all links that do not decide the time, beside the one that does.
 const EVENNESS: f64 = 1e-4;
 
-/// What the program found.
+/// The solution of the program.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shares {
     /// How long each machine is the hub of its rack. They add up to 1 in each rack.
@@ -27,7 +27,7 @@ pub(super) struct Shares {
     pub(super) crossings: Vec<f64>,
 }
 
-/// What a goal costs whatever is chosen.
+/// The cost of a goal whatever is chosen.
 pub(super) struct Fixed<'a> {
     tree: &'a Tree,
     goal: Goal,

@@ -66,13 +66,13 @@ impl Background {
         used
     }
 
-    /// What is left of each link in a step.
+    /// The rate that is left of each link in a step.
     pub(crate) fn residuals(&self, step: u64) -> Vec<f64> {
         let used = self.used(step);
         self.totals().iter().zip(used).map(|(total, used)| total * (1.0 - used)).collect()
     }
 
-    /// What hints say of the steps before this one: means of a period, with noise of up to this part of the use.
+    /// Hints about the steps before this one: means of a period, with noise of up to this part of the use.
     pub(crate) fn hints(&self, step: u64, noise: f64) -> Vec<Load> {
         let mut sums = vec![0.0; self.tree.links()];
         for before in step.saturating_sub(USED)..step {
@@ -87,7 +87,7 @@ impl Background {
     }
 }
 
-/// What came out for one period of the background. Speeds are buffers per unit of time.
+/// The result of one period of the background. Speeds are buffers per unit of time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     /// Time between changes.
@@ -107,7 +107,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// What the worse one of both choices reaches of the better policy.
+    /// The part of the better policy's speed that the worse one of both choices reaches.
     pub(crate) fn least(&self) -> f64 {
         self.by_truth.min(self.by_estimate) / self.topology.max(self.loads)
     }

@@ -2,6 +2,9 @@
 use super::*;
 use tidemill_random::Random;
 
+/// One thing that may happen next.
+type Choice<Group> = Box<dyn FnOnce(&mut Group)>;
+
 struct Group {
     random: Random,
     barriers: Vec<Barrier>,
@@ -93,7 +96,7 @@ impl Group {
 
     /// Does one thing, if there is one. Programs stop after their operations.
     fn step(&mut self, operations: u64) -> bool {
-        let mut choices: Vec<Box<dyn FnOnce(&mut Self)>> = Vec::new();
+        let mut choices: Vec<Choice<Self>> = Vec::new();
         for me in self.living() {
             let barrier = &self.barriers[me];
             if !self.orders[me].is_empty() {

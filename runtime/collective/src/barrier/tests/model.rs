@@ -2,7 +2,7 @@
 use super::*;
 use std::hash::DefaultHasher;
 
-/// What is explored.
+/// A setting that is explored.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Setting {
     pub(super) hosts: u32,

@@ -1,4 +1,4 @@
-//! What depends on time: signs of life, silence, deadlines, and sleep.
+//! The part that depends on time: signs of life, silence, deadlines, and sleep.
 use super::super::local::{Local, Standing};
 use super::super::now;
 use super::Work;

@@ -1,4 +1,4 @@
-//! What a device says of its sessions and tenants.
+//! Lists sessions and tenants of a device.
 use super::{Kind, Ledger, Session};
 use crate::daemon::views::{Listing, SessionState, SessionView, TenantView};
 use std::collections::BTreeMap;
