@@ -207,7 +207,7 @@ fn a_form_that_is_named_or_planned_stays() {
         formed("detect=tcp://hub:7440", None, rows),
         Ok((Sends::Rows, "it gets rows, as in the plan".into()))
     );
-    // What a model on the processors has no use for goes with the device.
+    // Keys that a model on the processors has no use for leave with the device.
     assert_eq!(of("detect=cpu", rows), Sends::Tensors);
     assert_eq!(of(&format!("detect=cpu{tensors}"), rows), Sends::Tensors);
     let refused = |device: &str| formed(&format!("detect={device},sends=rows"), None, "").unwrap_err();

@@ -59,7 +59,7 @@ impl Source<'_> {
         Some(times.typical().or(times.p75).filter(|time| time.0 > 0)?.0 as f64 / 1e9)
     }
 
-    /// Seconds of a run on the device. What a plan expects of its batches also tells how long others take there.
+    /// Seconds of a run on the device. With the batches that a plan expects, it gives the time of others there.
     fn local(&self, batch: u32) -> Option<f64> {
         let planned = self.planned.filter(|_| self.is_on_device);
         let compute = self.expected().map(|run| run.compute.0 as f64 / 1e9).filter(|seconds| *seconds > 0.0);

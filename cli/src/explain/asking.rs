@@ -86,7 +86,7 @@ pub(super) fn asked(subject: Subject, interrupt: &Interrupt, terminal: Terminal)
     let (sender, receiver) = channel();
     interrupt.is_watched();
     let thread = std::thread::Builder::new().name("explain".into()).spawn(move || {
-        // Without a receiver nobody waits for the rest.
+        // Without a receiver no caller waits for the rest.
         let mut seen = |so_far: &Explanation| drop(sender.send(so_far.clone()));
         let Subject { problem, best, rate, percentiles, limits } = subject;
         explain(&problem, &best, rate, &percentiles, &limits, &mut seen)

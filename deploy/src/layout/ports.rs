@@ -43,7 +43,7 @@ impl Ports {
             next = next.saturating_add(1);
             unit.metrics_port = if network == NetworkMode::Host { next } else { WORKER_METRICS_PORT };
         }
-        // Those of devices follow; without a first port they listen where `tidemill device serve` usually does.
+        // Ports of devices follow; without a first port they listen where `tidemill device serve` usually does.
         let mut usual = DEVICE_PORT;
         for served in sites.iter_mut().flat_map(|site| &mut site.served) {
             if network == NetworkMode::Bridge {

@@ -185,7 +185,7 @@ pub struct BoundSource {
     pub journal: Option<JournalOptions>,
     /// Its feeds, if it is live: cameras, devices, subscriptions.
     pub feeds: Option<Arc<dyn Feeds>>,
-    /// Those who wait for results of its records, if anybody does.
+    /// Callers that wait for results of its records, if there are any.
     pub requests: Option<Arc<dyn Requests>>,
     /// Makes one reader.
     pub make: MakeSource,
@@ -214,7 +214,7 @@ impl BoundSource {
     }
 }
 
-/// Those who wait for the results of a source's records; shared by the source, the run and a sink.
+/// Callers that wait for the results of a source's records; shared by the source, the run and a sink.
 pub trait Requests: Send + Sync {
     /// The next record that a new reader reads is this one of the source with this number.
     fn begin_reading(&self, source: u32, sequence: u64);

@@ -33,7 +33,7 @@ enum Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Placement {
     Random,
-    /// Those of the first leaf with room for all of it, else the first ones.
+    /// Positions of the first leaf with room for all of it, else the first ones.
     Compact,
     /// One of each host, in order, and then another one of each.
     HostAfterHost,

@@ -28,7 +28,7 @@ fn modes(assembly: &Assembly, variant: usize, sends: Sends) -> Vec<(ServiceMode,
 fn rows_have_the_bytes_of_records_and_the_time_of_whole_calls() {
     let assembly = with_rows(DEVICE, false).assembled();
     let [(stage, remote)] = modes(&assembly, 1, Sends::Rows).try_into().expect("one");
-    // Those of the edges, and the schemas of a call.
+    // Bytes of the edges, and the schemas of a call.
     assert_eq!((remote.sent_bytes, remote.received_bytes), (21_500.0, 3_500.0));
     // The device prepares too: 2 ms, on half of it; as tensors it needs four fifths.
     assert!((remote.run.call_seconds - 0.004).abs() < 1e-9, "{remote:?}");

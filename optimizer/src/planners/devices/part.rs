@@ -96,7 +96,7 @@ impl Part {
         let is_open = |operator: &usize| {
             self.options[*operator].len() > 1 && used[*operator].iter().any(Option::is_some)
         };
-        // What the plan uses comes last, as the search takes the newest part first.
+        // Choices of the plan come last, as the search takes the newest part first.
         let by = |operator: usize| {
             let mut parts = self.divided_by(operator);
             parts.sort_by_key(|part| !part.options[operator].is_disjoint(&used[operator]));
