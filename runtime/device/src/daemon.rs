@@ -279,7 +279,11 @@ impl Inner {
             purpose: Purpose::Device { client: self.options.device.clone(), tenant: None },
             ..incoming.greeting.clone()
         };
-        let socket = match incoming.accept(&own) {
+        let connection = incoming.accept(&own);
+        if connection.is_err() {
+            self.state().ledger.placed();
+        }
+        let socket = match connection {
             Ok(connection) => relay::socket_of(connection.into_bytes()),
             Err(error) => return tracing::warn!("a client is turned away: {error}"),
         };
@@ -292,6 +296,7 @@ impl Inner {
                 _ => self.begin(&socket, &peer),
             }
         });
+        self.state().ledger.placed();
         // The end of its connection tells the client.
         match begun {
             Ok(()) => {}

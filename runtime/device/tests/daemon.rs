@@ -429,6 +429,13 @@ fn tenants_have_their_memory_and_neighbours_notice_nothing() {
     };
     assert!(matches!(failure, DeviceError::OutOfMemory { wanted: 5_000, limit: ..5_000, .. }), "{failure}");
     run(&other, of_other, 1000).unwrap();
+    // Outputs count, which are known only after the run: 1,000 B of the model, and twice 6,000 B.
+    match run(&other, of_other, 1500) {
+        Err(CallError::Failed(failure)) => {
+            assert!(matches!(failure.error, DeviceError::OutOfMemory { limit: 10_000, .. }), "{failure}");
+        }
+        other => panic!("{other:?}"),
+    }
     // At once.
     let limits = Question::Limits { tenant: "a".to_owned(), share: None, memory: Some(20_000), new: false };
     let listing = served.ask(&limits).unwrap();

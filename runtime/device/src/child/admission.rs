@@ -114,7 +114,8 @@ impl Admission for ByDaemon {
         self.shared.say(&FromChild::More { held, wanted });
         loop {
             match state.room.take() {
-                Some((granted, _)) if needed <= granted => return Ok(()),
+                // What the session holds is granted in any case: it is there. Above the limit, the call that made it fails.
+                Some((granted, limit)) if needed <= granted && needed <= limit => return Ok(()),
                 Some((_, limit)) => return Err(DeviceError::OutOfMemory { wanted, held, limit }),
                 None if self.shared.is_over() => {
                     return Err(DeviceError::Device("the session has ended".to_owned()));

@@ -41,6 +41,8 @@ pub(super) struct Ledger {
     tenants: Tenants,
     turns: Turns,
     sessions: BTreeMap<u64, Session>,
+    /// Clients that have come, and have no session yet.
+    coming: usize,
     last: u64,
     /// Number of the last group. They count down, so that sessions have the small numbers.
     last_group: u64,
@@ -135,6 +137,7 @@ impl Ledger {
             tenants,
             turns,
             sessions: BTreeMap::new(),
+            coming: 0,
             last: 0,
             last_group: u64::MAX,
             drains: None,
@@ -148,15 +151,24 @@ impl Ledger {
         }
     }
 
-    /// Returns why no further client can be served, if so.
-    pub(super) fn refuses(&self) -> Option<String> {
+    /// Keeps a place for a client that has come, until [`Self::placed`]. Returns why it cannot be served, if so.
+    pub(super) fn refuses(&mut self) -> Option<String> {
         if let Some(reason) = &self.drains {
             return Some(reason.clone());
         }
         let most = self.given.most_sessions;
         let counts = |session: &&Session| session.kind != Kind::Group && !session.is_stuck;
         let sessions = self.sessions.values().filter(counts);
-        (sessions.count() >= most).then(|| format!("it serves {most} sessions, and no more at once"))
+        if sessions.count() + self.coming >= most {
+            return Some(format!("it serves {most} sessions, and no more at once"));
+        }
+        self.coming += 1;
+        None
+    }
+
+    /// A client that has come has its session, or has none.
+    pub(super) fn placed(&mut self) {
+        self.coming = self.coming.saturating_sub(1);
     }
 
     /// Adds a session, and returns its number.

@@ -81,7 +81,12 @@ fn strangers_are_refused_and_too_many_too() {
     let (_, refused) = admit(&mut ledger, "b");
     assert!(refused.unwrap_err().contains("--tenant b=SHARE"));
     assert!(ledger.refuses().is_none());
-    let _ = (admit(&mut ledger, "a"), admit(&mut ledger, "a"));
+    let _ = admit(&mut ledger, "a");
+    assert!(ledger.refuses().unwrap().contains("3 sessions"), "a place is kept for the one that comes");
+    ledger.placed();
+    assert!(ledger.refuses().is_none());
+    let _ = admit(&mut ledger, "a");
+    ledger.placed();
     assert!(ledger.refuses().unwrap().contains("3 sessions"));
 }
 
