@@ -57,7 +57,8 @@ pub(super) fn median(values: &[f64]) -> f64 {
 
 /// Writes `devices.md`.
 pub(super) fn write(folder: &Path, sections: &[String]) -> anyhow::Result<()> {
-    let mut text = INTRODUCTION.to_owned();
+    let build = if cfg!(debug_assertions) { "a development build" } else { "a release build" };
+    let mut text = INTRODUCTION.replace("BUILD", build);
     for section in sections {
         text += "\n";
         text += section;
@@ -69,7 +70,7 @@ pub(super) fn write(folder: &Path, sections: &[String]) -> anyhow::Result<()> {
 
 const INTRODUCTION: &str = "# Models on other machines' devices
 
-Written by `make bench BENCH=devices`; the machine, 99th percentiles and goals are in `devices.json`. How devices work:
+Written by `make bench BENCH=devices`, here with BUILD; the machine, 99th percentiles and goals are in `devices.json`. How devices work:
 [decision 0082](../decisions/0082-devices.md).
 
 The device is emulated: a queue of launches whose runs take a given time. Its proxy is a thread of the bench, with the sockets and the protocol of a
