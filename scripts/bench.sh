@@ -2,8 +2,9 @@
 # Runs the benches and writes their results, with the facts of this machine, to docs/benchmarks.
 # Arguments are those of the program: one question and options, for instance
 #   scripts/bench.sh vqa-loop --pairs 300 --rounds 2
-# Without any, all questions but `transport`, which is a workspace of its own (its tonic and iceoryx2 would burden the build
-# of everybody else) and is asked alone: scripts/bench.sh transport --quick. The first time, cargo fetches its crates.
+# Without any, all questions but two that are asked alone. `transport` is a workspace of its own (its tonic and iceoryx2 would
+# burden the build of everybody else): scripts/bench.sh transport --quick. The first time, cargo fetches its crates. `collectives`
+# needs root and network namespaces: scripts/bench.sh collectives --only change.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -16,6 +17,15 @@ if [ "${1:-}" = transport ]; then
   cargo build --release --locked --manifest-path benches/transport/Cargo.toml --target-dir "$target"
   if [ -x "$target/release/tidemill" ]; then set -- "$@" --release-binary "$target/release/tidemill"; fi
   exec "$target/release/tidemill-bench-transport" "$@"
+fi
+if [ "${1:-}" = collectives ]; then
+  shift
+  [ "$(id -u)" = 0 ] || stop "collectives makes network namespaces, which needs root" "sudo -E make bench BENCH=collectives"
+  cargo build --release --locked -p tidemill --bin tidemill
+  cargo build --release --locked -p tidemill-collective --example member
+  cargo build --release --locked -p tidemill-flows --example predict
+  cargo build --release --locked -p tidemill-hints --example choose
+  exec python3 benches/experiments/collectives.py --programs "$target/release" "$@"
 fi
 cargo build --release --locked -p tidemill -p tidemill-benches
 if [ $# -eq 0 ]; then set -- all; fi

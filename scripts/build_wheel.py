@@ -101,7 +101,7 @@ def main():
     tag = f"py3-none-{Program(content).tag()}"
     info = f"tidemill-{version}.dist-info"
     package = ROOT / "operators/python/python/tidemill"
-    files = [(f"tidemill/{file.name}", file.read_bytes(), 0o644) for file in sorted(package.iterdir())
+    files = [(f"tidemill/{file.relative_to(package)}", file.read_bytes(), 0o644) for file in sorted(package.rglob("*"))
              if file.suffix == ".py" or file.name == "py.typed"]
     files += [(f"tidemill-{version}.data/scripts/tidemill", content, 0o755),
               (f"{info}/METADATA", metadata(version).encode(), 0o644),

@@ -12,6 +12,11 @@ pub fn milliseconds(value: f64) -> String {
     }
 }
 
+/// A short time in nanoseconds: `4.2 us`, `0.12 ms`, `840 ms`, `12.4 s`.
+pub fn duration(nanoseconds: f64) -> String {
+    if nanoseconds < 1e5 { format!("{:.1} us", nanoseconds / 1e3) } else { milliseconds(nanoseconds / 1e6) }
+}
+
 /// Formats records per second; below one with two digits, because even one record per minute counts.
 pub fn rate(value: f64) -> String {
     match value {

@@ -6,14 +6,21 @@ use std::io::{BufRead, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_collective::service::{Collectives, Options as GroupOptions};
-use tidemill_collective::topology::Host;
+use std::time::Duration;
+use tidemill_collective::hints::Settings;
+use tidemill_collective::service::{Collectives, Options as GroupOptions, StartError};
+pub use tidemill_collective::topology::Host as GroupHost;
 use tidemill_engine::remote::{Address, Credentials, Security};
 use tidemill_net::gateway::{Gateway, GrpcServer};
 use tidemill_net::supervise::{FromChild, ToChild, is_beside, read, write};
 use tidemill_net::{Options, Service, Upgrade};
 use tidemill_session::Options as SessionOptions;
 
+/// File with the port that groups had last, where the system chooses one: others know it.
+const PORT: &str = "groups.port";
+/// Tries to have that port again, and the pause between two.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(200);
 /// Characters of a line.
 const MOST: u64 = 1 << 20;
 
@@ -42,16 +49,27 @@ pub struct NetTask {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupsPart {
     /// The machine. Without a name it has its host name.
-    pub host: Host,
+    pub host: GroupHost,
     /// Where services of other machines reach it; none: groups are of this machine only.
     #[serde(default)]
     pub listen: Option<Address>,
     /// The service that introduces ranks; none: this one.
     #[serde(default)]
     pub conductor: Option<Address>,
-    /// Certificates for that; none: it goes without.
+    /// Certificates for that; none: the ones with which it serves other hosts, or none at all.
     #[serde(default)]
     pub certificates: Option<CertificateTexts>,
+    /// How it counts the traffic of the machine, and who gets hints.
+    #[serde(default)]
+    pub hints: Settings,
+}
+
+/// A line of the agent: the service takes part in groups differently. Groups that run there end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Regroup {
+    /// How.
+    pub groups: GroupsPart,
 }
 
 /// How a transport service serves other hosts.
@@ -92,7 +110,7 @@ pub fn serve(mut input: impl BufRead) -> Result<(), Failure> {
         match read(line.trim_end()) {
             Some(ToChild::Retire {}) => {
                 child.gateway = None;
-                child.groups = None;
+                child.groups.take().into_iter().for_each(Collectives::retire);
                 let programs = child.service.take().map_or(0, |service| service.programs());
                 say(&FromChild::Retired { programs });
             }
@@ -102,7 +120,9 @@ pub fn serve(mut input: impl BufRead) -> Result<(), Failure> {
                 waits.into_iter().for_each(|upgrade| upgrade.answer(problem.clone()));
             }
             None => {
-                if let Some(credentials) = &child.credentials
+                if let Ok(Regroup { groups }) = serde_json::from_str(&line) {
+                    child.regroup(groups)?;
+                } else if let Some(credentials) = &child.credentials
                     && let Err(error) = follow_agent(&line, credentials, |_| {})
                 {
                     tracing::error!("cannot follow the message of the agent: {error}");
@@ -179,34 +199,90 @@ impl NetChild {
             on_panic: Some(|| std::process::exit(70)),
         };
         let service = Service::start(options).map_err(|error| unavailable(&error))?;
-        self.groups = Some(self.start_groups()?);
+        let groups = self.start_groups()?;
         let NetTask { socket, grpc, grpc_servers, .. } = &self.task;
         if grpc.is_some() || !grpc_servers.is_empty() {
             let gateway = Gateway::start(socket, *grpc, grpc_servers.clone());
             self.gateway = Some(gateway.map_err(|error| unavailable(&error))?);
         }
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        say(&FromChild::Ready { public: service.public().cloned(), version });
-        self.service = Some(service);
+        let (public, of_groups) = (service.public().cloned(), self.groups_at(&groups));
+        say(&FromChild::Ready { public, groups: of_groups, version });
+        (self.service, self.groups) = (Some(service), Some(groups));
+        Ok(())
+    }
+
+    /// Changes how it takes part in groups.
+    fn regroup(&mut self, groups: GroupsPart) -> Result<(), Failure> {
+        self.task.groups = groups;
+        let Some(service) = &self.service else { return Ok(()) };
+        let public = service.public().cloned();
+        // Its address is free then.
+        self.groups = None;
+        let groups = self.start_groups()?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        say(&FromChild::Ready { public, groups: self.groups_at(&groups), version });
+        self.groups = Some(groups);
         Ok(())
     }
 
     fn start_groups(&self) -> Result<Collectives, Failure> {
         let unavailable = |error: &dyn std::fmt::Display| told(Kind::Unavailable, error.to_string());
-        let GroupsPart { host, listen, conductor, certificates } = self.task.groups.clone();
+        let GroupsPart { host, listen, conductor, certificates, hints } = self.task.groups.clone();
         let name = if host.name.is_empty() { tidemill_machine::host_name() } else { host.name };
-        let security = match &certificates {
-            Some(texts) => Security::mutual(&texts.certificates()).map_err(|error| unavailable(&error))?,
-            None => Security::none(),
+        let security = match (&certificates, &self.credentials) {
+            (Some(texts), _) => Security::mutual(&texts.certificates()),
+            (None, Some(credentials)) => Security::with(credentials),
+            (None, None) => Ok(Security::none()),
         };
+        let security = security.map_err(|error| unavailable(&error))?;
+        let is_free = listen.as_ref().is_some_and(|at| at.place().ends_with(":0"));
+        let before = listen.as_ref().filter(|_| is_free).and_then(|at| self.same_port(at));
         let options = GroupOptions {
-            listen,
+            listen: before.clone().or_else(|| listen.clone()),
             // The version before has the address until it retires.
             listen_later: is_beside(&self.task.socket),
             conductor,
             security,
-            ..GroupOptions::new(self.task.socket.clone(), Host { name, ..host })
+            hints,
+            ..GroupOptions::new(self.task.socket.clone(), GroupHost { name, ..host })
         };
-        Collectives::start(options).map_err(|error| unavailable(&error))
+        let mut started = Collectives::start(options.clone());
+        for _ in 0..TRIES {
+            if before.is_none() || !matches!(started, Err(StartError::Listen(..))) {
+                break;
+            }
+            // A process before that has not ended yet.
+            std::thread::sleep(PAUSE);
+            started = Collectives::start(options.clone());
+        }
+        let started = match started {
+            Err(StartError::Listen(at, error)) if before.is_some() => {
+                tracing::warn!("groups have another address than before: {at}: {error}");
+                Collectives::start(GroupOptions { listen, ..options })
+            }
+            started => started,
+        };
+        let groups = started.map_err(|error| unavailable(&error))?;
+        if let Some(address) = groups.address().filter(|_| is_free)
+            && let Some((_, number)) = address.place().rsplit_once(':')
+            && let Err(error) = std::fs::write(self.task.folder.join(PORT), number)
+        {
+            tracing::warn!("groups have another address after a restart: {PORT}: {error}");
+        }
+        Ok(groups)
+    }
+
+    /// Where services of other machines reach it, also where it waits until the version before does not listen any more.
+    fn groups_at(&self, groups: &Collectives) -> Option<Address> {
+        let listen = self.task.groups.listen.as_ref()?;
+        groups.address().or_else(|| self.same_port(listen)).or_else(|| Some(listen.clone()))
+    }
+
+    /// The address with the port that it had last.
+    fn same_port(&self, listen: &Address) -> Option<Address> {
+        let port: u16 = std::fs::read_to_string(self.task.folder.join(PORT)).ok()?.trim().parse().ok()?;
+        let (host, _) = listen.place().rsplit_once(':')?;
+        Some(Address::tcp(format!("{host}:{port}")))
     }
 }

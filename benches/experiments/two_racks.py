@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """All-reduce over two racks: rivals, and ours, on the same shaped links.
 
-    python3 benches/experiments/two_racks.py [--contenders openmpi,gloo,pccl] [--ranks-per-host 1,2] [--orders crossing,racks]
-        [--host-mbit 100] [--spine-mbit 50] [--sizes 1KiB,64KiB,1MiB,16MiB] [--iterations 50] [--trials 1] [--out FILE]
+    python3 benches/experiments/two_racks.py [--contenders openmpi,gloo,pccl,rank-order,random,locality,ffa] [--ranks-per-host 1,2]
+        [--orders crossing,racks] [--host-mbit 100] [--spine-mbit 50] [--sizes 1KiB,64KiB,1MiB,16MiB] [--iterations 50] [--trials 1]
+        [--tidemill target/release/tidemill] [--member target/release/examples/member] [--out FILE]
     python3 benches/experiments/two_racks.py --install [--contenders ...]     fetches the rivals into --tools FOLDER, and ends
     python3 benches/experiments/two_racks.py --check                          whether ports choose spines, and links keep their rates
     python3 benches/experiments/two_racks.py --hold                           the network only, until standard input ends
@@ -13,8 +14,11 @@ with a port of 20000-20999 (first spine) or 21000-21999 (second spine).
 
 Ranks are laid on hosts in one of two orders. `crossing`: each hop of a ring in the order of ranks goes to the other rack.
 `racks`: one rack after the other. PCCL chooses its ring itself. A time is that of the slowest rank of an iteration; `rate` is
-the size divided by the median. Of large sizes fewer iterations run (at least 3), so that their p99 is the slowest one. What
+the size divided by the median. Of large sizes fewer iterations run (--least), so that their p99 is the slowest one. What
 each uplink carried stands beside the times.
+
+Contenders named as strategies are `tidemill net serve` in each host, with a program for each rank (`runtime/collective/examples/member.rs`);
+`random` is one ring in random order, another one in each trial. The others are rivals.
 
 Rivals come from registries: Open MPI from Debian's packages, unpacked into the folder and not installed (`--system`: the one
 that is installed), Gloo in PyTorch (3 GB), and PCCL, with libraries of C++ of the next Debian if those here are too old.
@@ -22,10 +26,12 @@ Writes JSON to FILE. Wants root, ip, tc; exit code 77 where namespaces are not p
 """
 import argparse
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import platform
+import random
 import re
 import shutil
 import signal
@@ -35,10 +41,11 @@ import sys
 import tempfile
 import time
 
+from group_services import Tidemill
+
 PROGRAMS = pathlib.Path(__file__).resolve().with_name("two_racks")
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-HOSTS, LEAVES, SPINES = ("h0", "h1", "h2", "h3"), ("l0", "l1"), ("s0", "s1")
-NODES = HOSTS + LEAVES + SPINES
+LEAVES, SPINES = ("l0", "l1"), ("s0", "s1")
 # The rack of a host is that of its position.
 ORDERS = {"crossing": (0, 2, 1, 3), "racks": (0, 1, 2, 3)}
 PORTS = {"s0": (20000, 20999), "s1": (21000, 21999)}
@@ -46,8 +53,6 @@ PREFIX = "tmracks"
 MASTER_PORT = 17000
 NOT_PERMITTED = 77
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Iterations that are not measured, and bytes that bound the number of the others.
-UNMEASURED, BUDGET = 2, 16 << 20
 # Seconds that a contender may take.
 PATIENCE = 900
 DEBIAN = """openmpi-bin openmpi-common libopenmpi3 libopenmpi-dev libhwloc15 libevent-core-2.1-7 libevent-pthreads-2.1-7 libpmix2 libucx0
@@ -67,11 +72,14 @@ def run(*words, **more):
 
 
 class Network:
-    """The namespaces, links and routes."""
+    """The namespaces, links and routes. Without spines there is no choice of a path: a cable joins the leaves."""
 
-    def __init__(self, host_mbit, spine_mbit):
+    def __init__(self, host_mbit, spine_mbit, per_rack=2, spines=SPINES):
         self.prefix = f"{PREFIX}{os.getpid()}_"
         self.rates = {"host_mbit": host_mbit, "spine_mbit": spine_mbit}
+        self.hosts = tuple(f"h{number}" for number in range(2 * per_rack))
+        self.racks = [host // per_rack for host in range(2 * per_rack)]
+        self.spines = spines
 
     def space(self, node):
         return self.prefix + node
@@ -94,30 +102,49 @@ class Network:
         self.remove()
 
     def create(self):
+        self.add(self.hosts + LEAVES + self.spines)
+        for host, node in enumerate(self.hosts):
+            self.connect(node, "eth0", f"10.9.{host}.2", LEAVES[self.racks[host]], f"d{host}", f"10.9.{host}.1", self.rates["host_mbit"])
+            run("ip", "-n", self.space(node), "route", "add", "default", "via", f"10.9.{host}.1")
+        if not self.spines:
+            self.connect(LEAVES[0], "u0", "10.9.100.1", LEAVES[1], "u0", "10.9.100.2", self.rates["spine_mbit"])
+            for rack, leaf in enumerate(LEAVES):
+                for net in self.nets(1 - rack):
+                    run("ip", "-n", self.space(leaf), "route", "add", net, "via", f"10.9.100.{2 - rack}")
+            return
+        for rack, leaf in enumerate(LEAVES):
+            gateways = []
+            for number, spine in enumerate(self.spines):
+                net = f"10.9.{100 + 2 * rack + number}"
+                self.connect(leaf, f"u{number}", f"{net}.1", spine, f"p{rack}", f"{net}.2", self.rates["spine_mbit"])
+                for own in self.nets(rack):
+                    run("ip", "-n", self.space(spine), "route", "add", own, "via", f"{net}.1")
+                gateways.append(f"{net}.2")
+                for other in self.nets(1 - rack):
+                    run("ip", "-n", self.space(leaf), "route", "add", other, "via", gateways[-1], "table", str(100 + number))
+                for end in ("sport", "dport"):
+                    run("ip", "-n", self.space(leaf), "rule", "add", "ipproto", "tcp", end, "-".join(map(str, PORTS[spine])), "lookup",
+                        str(100 + number))
+            hops = [word for gateway in gateways for word in ("nexthop", "via", gateway, "weight", "1")]
+            for other in self.nets(1 - rack):
+                run("ip", "-n", self.space(leaf), "route", "add", other, *hops)
+
+    def add(self, nodes):
+        """Adds namespaces that pass packets on."""
         remove_abandoned()
-        for node in NODES:
+        for node in nodes:
             run("ip", "netns", "add", self.space(node))
             run("ip", "-n", self.space(node), "link", "set", "lo", "up")
             run(*self.inside(node, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0",
                              "net.ipv4.conf.default.rp_filter=0", "net.ipv4.fib_multipath_hash_policy=1",
                              "net.ipv4.tcp_slow_start_after_idle=0"))
-        for host, node in enumerate(HOSTS):
-            self.connect(node, "eth0", f"10.9.{host}.2", LEAVES[host // 2], f"d{host}", f"10.9.{host}.1", self.rates["host_mbit"])
-            run("ip", "-n", self.space(node), "route", "add", "default", "via", f"10.9.{host}.1")
-        for rack, leaf in enumerate(LEAVES):
-            others = f"10.9.{2 - 2 * rack}.0/23"
-            gateways = []
-            for number, spine in enumerate(SPINES):
-                net = f"10.9.{100 + 2 * rack + number}"
-                self.connect(leaf, f"u{number}", f"{net}.1", spine, f"p{rack}", f"{net}.2", self.rates["spine_mbit"])
-                run("ip", "-n", self.space(spine), "route", "add", f"10.9.{2 * rack}.0/23", "via", f"{net}.1")
-                gateways.append(f"{net}.2")
-                run("ip", "-n", self.space(leaf), "route", "add", others, "via", gateways[-1], "table", str(100 + number))
-                for end in ("sport", "dport"):
-                    run("ip", "-n", self.space(leaf), "rule", "add", "ipproto", "tcp", end, "-".join(map(str, PORTS[spine])), "lookup",
-                        str(100 + number))
-            hops = [word for gateway in gateways for word in ("nexthop", "via", gateway, "weight", "1")]
-            run("ip", "-n", self.space(leaf), "route", "add", others, *hops)
+
+    def nets(self, rack):
+        return [f"10.9.{host}.0/24" for host, of in enumerate(self.racks) if of == rack]
+
+    def paths(self):
+        """Paths between racks, as a service is told of them."""
+        return [f"{spine}={PORTS[spine][0]}-{PORTS[spine][1]},{self.rates['spine_mbit']}Mbps" for spine in self.spines]
 
     def connect(self, one, interface, address, other, peer, peer_address, mbit):
         """A cable whose directions are shaped apart."""
@@ -132,14 +159,14 @@ class Network:
         """Bytes that each leaf has sent to each spine."""
         found = {}
         for leaf in LEAVES:
-            for number, spine in enumerate(SPINES):
+            for number, spine in enumerate(self.spines or ("",)):
                 link = json.loads(run("ip", "-n", self.space(leaf), "-s", "-j", "link", "show", "dev", f"u{number}"))
                 found[f"{leaf}-{spine}"] = link[0]["stats64"]["tx"]["bytes"]
         return found
 
     def stop_all(self):
         """Ends what runs in the hosts."""
-        for host in HOSTS:
+        for host in self.hosts:
             kill_inside(self.space(host))
 
     def remove(self):
@@ -175,8 +202,8 @@ def remove_abandoned():
 class Case:
     """A layout of ranks, and what they are to do."""
 
-    def __init__(self, network, order, per_host, sizes, folder):
-        self.network, self.sizes, self.out = network, sizes, folder / "times"
+    def __init__(self, network, order, per_host, sizes, unmeasured, folder):
+        self.network, self.sizes, self.unmeasured, self.out = network, sizes, unmeasured, folder / "times"
         hosts = ORDERS[order]
         self.hosts = [hosts[rank % 4] for rank in range(4 * per_host)] if order == "crossing" else \
             [hosts[rank // per_host] for rank in range(4 * per_host)]
@@ -187,7 +214,7 @@ class Case:
     def start(self, rank, *words, environment=None):
         """A process of a rank."""
         log = open(self.folder / f"log.{rank}", "w", encoding="utf-8")
-        return subprocess.Popen(self.network.inside(HOSTS[self.hosts[rank]], *words), env=environment, stdout=log, stderr=log)
+        return subprocess.Popen(self.network.inside(self.network.hosts[self.hosts[rank]], *words), env=environment, stdout=log, stderr=log)
 
     def wait(self, processes):
         deadline = time.monotonic() + PATIENCE
@@ -259,7 +286,7 @@ class OpenMpi:
         environment = self.environment()
         # Each host gets a name and a folder of its own: on one machine Open MPI would take them all for the same one.
         agent = case.folder / "agent"
-        cases = "\n".join(f"{case.network.address(host)}) space={case.network.space(node)} name={node};;" for host, node in enumerate(HOSTS))
+        cases = "\n".join(f"{case.network.address(host)}) space={case.network.space(node)} name={node};;" for host, node in enumerate(case.network.hosts))
         exports = " ".join(f"{name}='{environment[name]}'" for name in ("OPAL_PREFIX", "PMIX_INSTALL_PREFIX", "LD_LIBRARY_PATH",
                                                                          "PATH") if name in environment)
         agent.write_text(f"#!/bin/sh\ncase \"$1\" in\n{cases}\nesac\nshift\nmkdir -p {case.folder}/$name\n"
@@ -267,7 +294,7 @@ class OpenMpi:
                          f"TMPDIR={case.folder}/'$name'; '\"$*\"\n", encoding="utf-8")
         agent.chmod(0o755)
         hostfile = case.folder / "hosts"
-        per_host = case.ranks // len(HOSTS)
+        per_host = case.ranks // len(case.network.hosts)
         hostfile.write_text("".join(f"{case.network.address(host)} slots={per_host}\n" for host in dict.fromkeys(case.hosts)),
                             encoding="utf-8")
         by = "node" if case.hosts[:2] != sorted(case.hosts)[:2] else "slot"
@@ -277,7 +304,7 @@ class OpenMpi:
                             "btl_tcp_if_include": "10.9.0.0/16", "oob_tcp_if_include": "10.9.0.0/16", "orte_keep_fqdn_hostnames": 1,
                             "mpi_yield_when_idle": 1, "btl_vader_single_copy_mechanism": "none"}.items():
             words += ["--mca", name, value]
-        words += [program, case.out, UNMEASURED, *case.sizes]
+        words += [program, case.out, case.unmeasured, *case.sizes]
         starter = f"hostname starter; mkdir -p {case.folder}/starter; TMPDIR={case.folder}/starter exec \"$@\""
         process = case.start(0, "unshare", "-u", "sh", "-c", starter, "sh", *words, environment=environment)
         case.wait([process])
@@ -304,7 +331,7 @@ class Python:
         return dict(os.environ, PYTHONUNBUFFERED="1", OMP_NUM_THREADS="1")
 
     def words(self, case, rank):
-        return [*self.interpreter(), PROGRAMS / self.PROGRAM, case.master, rank, case.ranks, case.out, UNMEASURED, *case.sizes]
+        return [*self.interpreter(), PROGRAMS / self.PROGRAM, case.master, rank, case.ranks, case.out, case.unmeasured, *case.sizes]
 
 
 class Gloo(Python):
@@ -366,7 +393,7 @@ class Pccl(Python):
         return PCCL.replace("==", " ") if (self.tools / "pccl").exists() else run("false")
 
     def run(self, case):
-        master = subprocess.Popen(case.network.inside(HOSTS[case.hosts[0]], *self.interpreter(), PROGRAMS / self.PROGRAM, case.master,
+        master = subprocess.Popen(case.network.inside(case.network.hosts[case.hosts[0]], *self.interpreter(), PROGRAMS / self.PROGRAM, case.master,
                                                        "master", 0), env=self.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             case.wait([case.start(rank, *self.words(case, rank), environment=self.environment()) for rank in range(case.ranks)])
@@ -414,8 +441,8 @@ def check(network, sent=4 << 20):
 
 
 # A contender has install(), version() and run(case): the ranks write their times to `case.out`.RANK as the programs in two_racks do.
-# Ours comes here: a class that starts a service in each host of `case.hosts` and `tidemill net bench allreduce` for each rank.
-CONTENDERS = {"openmpi": OpenMpi, "gloo": Gloo, "pccl": Pccl}
+RIVALS = {"openmpi": OpenMpi, "gloo": Gloo, "pccl": Pccl}
+CONTENDERS = RIVALS | {name: functools.partial(Tidemill, strategy=name) for name in ("rank-order", "random", "locality", "ffa")}
 
 
 def size(text):
@@ -440,10 +467,10 @@ def machine():
 def measured(options, network, name, order, per_host, trial):
     """A run of a contender."""
     contender = CONTENDERS[name](options)
-    sizes = [f"{size}:{max(3, min(options.iterations, BUDGET // size))}" for size in options.sizes]
+    sizes = [f"{size}:{max(options.least, min(options.iterations, options.budget // size))}" for size in options.sizes]
     found = {"contender": name, "ranks": 4 * per_host, "order": order, "trial": trial}
     with tempfile.TemporaryDirectory(prefix="two-racks-") as folder:
-        case = Case(network, order, per_host, sizes, pathlib.Path(folder))
+        case = Case(network, order, per_host, sizes, options.unmeasured, pathlib.Path(folder))
         try:
             found["version"] = contender.version()
             before = network.uplinks()
@@ -457,9 +484,9 @@ def measured(options, network, name, order, per_host, trial):
     if "error" in found:
         print(f"{name} {4 * per_host} {order}: {found['error']}", file=sys.stderr, flush=True)
     if carried := found.get("uplink_bytes"):
-        print(f"{name:8} {found['ranks']:5} {order:9} uplinks: " + ", ".join(f"{link} {count / 1e6:.0f} MB" for link, count in carried.items()))
+        print(f"{name:10} {found['ranks']:5} {order:9} uplinks: " + ", ".join(f"{link} {count / 1e6:.0f} MB" for link, count in carried.items()))
     for row in found.get("results", []):
-        print(f"{name:8} {found['ranks']:5} {order:9} {row['bytes']:>9} B {row['p50'] * 1e3:10.2f} ms {row['p99'] * 1e3:10.2f} ms "
+        print(f"{name:10} {found['ranks']:5} {order:9} {row['bytes']:>9} B {row['p50'] * 1e3:10.2f} ms {row['p99'] * 1e3:10.2f} ms "
               f"{row['rate'] / 1e6:8.3f} MB/s {row['iterations']:4}", flush=True)
     return found
 
@@ -473,8 +500,13 @@ def main():
     arguments.add_argument("--host-mbit", default=100, type=int)
     arguments.add_argument("--spine-mbit", default=50, type=int)
     arguments.add_argument("--sizes", default="1KiB,64KiB,1MiB,16MiB", type=lambda text: [size(word) for word in text.split(",")])
-    arguments.add_argument("--iterations", default=50, type=int)
+    arguments.add_argument("--iterations", default=50, type=int, help="at most, of each size")
+    arguments.add_argument("--least", default=3, type=int, help="iterations, however large the buffer")
+    arguments.add_argument("--budget", default="16MiB", type=size, help="bytes of a buffer and iterations: fewer of large ones")
+    arguments.add_argument("--unmeasured", default=2, type=int, help="iterations before those")
     arguments.add_argument("--trials", default=1, type=int)
+    arguments.add_argument("--tidemill", default=REPOSITORY / "target/release/tidemill", type=pathlib.Path)
+    arguments.add_argument("--member", default=REPOSITORY / "target/release/examples/member", type=pathlib.Path)
     arguments.add_argument("--tools", default=REPOSITORY / ".tidemill/two_racks", type=pathlib.Path)
     arguments.add_argument("--install", action="store_true")
     arguments.add_argument("--system", action="store_true")
@@ -482,11 +514,12 @@ def main():
     arguments.add_argument("--hold", action="store_true")
     arguments.add_argument("--out", type=pathlib.Path)
     options = arguments.parse_args()
+    options.random = random.Random(1)
     if isinstance(options.sizes, str):
         options.sizes = [size(word) for word in options.sizes.split(",")]
     options.tools = options.tools.absolute()
     if options.install:
-        for name in options.contenders:
+        for name in filter(RIVALS.get, options.contenders):
             CONTENDERS[name](options).install()
             print(f"{name}: {CONTENDERS[name](options).version()}")
         return 0
@@ -504,7 +537,8 @@ def main():
             print("\n".join(faults), file=sys.stderr)
             return 1 if faults else 0
         if options.hold:
-            hosts = [{"namespace": network.space(node), "address": network.address(host), "rack": host // 2} for host, node in enumerate(HOSTS)]
+            hosts = [{"namespace": network.space(node), "address": network.address(host), "rack": network.racks[host]}
+                     for host, node in enumerate(network.hosts)]
             print(json.dumps({"hosts": hosts, "paths": PORTS, **network.rates}), flush=True)
             sys.stdin.read()
             return 0

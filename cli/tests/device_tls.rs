@@ -9,10 +9,10 @@ use std::process::{Child, Stdio};
 use tidemill_identity::{Authority, JoinRequest, JoinTokenOptions, Lifetimes, NewKey, Timestamp};
 
 /// An authority and the files of its members.
-struct Files(Place);
+pub(crate) struct Files(Place);
 
 impl Files {
-    fn new(name: &str, members: &[&str]) -> Self {
+    pub(crate) fn new(name: &str, members: &[&str]) -> Self {
         let place = Place::empty(name);
         let now = Timestamp::now();
         let authority =
@@ -36,7 +36,7 @@ impl Files {
     }
 
     /// The options of a member; `before` begins their names.
-    fn options(&self, before: &str, member: &str) -> Vec<String> {
+    pub(crate) fn options(&self, before: &str, member: &str) -> Vec<String> {
         let files = [
             ("certificate", format!("{member}.pem")),
             ("key", format!("{member}.key")),

@@ -9,44 +9,57 @@ use tidemill_collective::client::{Group, JoinOptions};
 use tidemill_collective::element::{Element, Reduction};
 
 /// Time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `tidemill net serve`, which ends with this.
-struct Served {
+pub(crate) struct Served {
     folder: tempfile::TempDir,
     process: Child,
 }
 
 impl Served {
-    fn start(host: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(host: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("net.sock").display().to_string();
         let mut arguments =
             vec!["net", "serve", "--socket", &socket, "--host", host, "--listen", "127.0.0.1:0"];
         arguments.extend(more);
-        let process = command(&arguments).spawn().unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let process = command(&arguments).stderr(log).spawn().unwrap();
         Self { folder, process }
+    }
+
+    /// The words of the service so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// Its address for other services, when it has one.
+    pub(crate) fn address(&self) -> String {
+        let listing = self.until("it serves", |listing| listing["hosts"][0]["address"].is_string());
+        let address = listing["hosts"][0]["address"].as_str().unwrap();
+        address.strip_prefix("tcp://").unwrap().to_owned()
     }
 
     fn socket(&self) -> PathBuf {
         self.folder.path().join("net.sock")
     }
 
-    fn tidemill(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+    pub(crate) fn tidemill(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let socket = self.socket().display().to_string();
         let output = command(&[&["net"], arguments, &["--socket", &socket]].concat()).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
 
-    fn json(&self, arguments: &[&str]) -> Option<Value> {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Option<Value> {
         let (code, stdout, _) = self.tidemill(&[arguments, &["--output", "json"]].concat());
         (code == Some(0)).then(|| serde_json::from_str(&stdout).unwrap())
     }
 
     #[track_caller]
     #[expect(clippy::disallowed_methods, reason = "how long people wait is real time")]
-    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let listing = self.json(&["collective", "ls"]).map(|all| all["listing"].clone());
@@ -58,8 +71,11 @@ impl Served {
         }
     }
 
-    fn join(&self, group: &str, rank: u32, size: u32) -> Group {
-        let options = JoinOptions::new(group, rank, size);
+    pub(crate) fn join(&self, group: &str, rank: u32, size: u32) -> Group {
+        self.join_as(JoinOptions::new(group, rank, size))
+    }
+
+    pub(crate) fn join_as(&self, options: JoinOptions) -> Group {
         Group::join(&JoinOptions { service: self.socket(), deadline: PATIENCE, ..options }).unwrap()
     }
 }
@@ -110,6 +126,14 @@ fn programs_of_two_machines_compute_while_their_strategy_changes() {
         let (code, shown, _) = hub.tidemill(&["collective", "show", "sums"]);
         assert_eq!(code, Some(0));
         assert!(shown.contains("ring 2 → 0 → 1") && shown.contains("host edge: ranks 1, 2"), "{shown}");
+        let (code, _, stderr) = edge.tidemill(&["collective", "strategy", "sums", "tree:2-0,2-1"]);
+        assert_eq!(code, Some(0), "{stderr}");
+        hub.until("it goes by a tree", |listing| of_group(listing, "figures")["epoch"] == 3);
+        let (_, shown, _) = hub.tidemill(&["collective", "show", "sums"]);
+        assert!(shown.contains("all-reduces by trees\n    100 % 2-0 2-1\n"), "{shown}");
+        assert!(shown.contains("this tree for all-reduces") && shown.contains("expected"), "{shown}");
+        let (code, _, stderr) = edge.tidemill(&["collective", "strategy", "sums", "tree:2-0"]);
+        assert!(code != Some(0) && stderr.contains("does not connect each member once"), "{stderr}");
         is_over.store(true, Ordering::Release);
     });
     hub.until("nothing is left", |listing| listing["groups"].as_array().is_some_and(Vec::is_empty));

@@ -1,6 +1,7 @@
 //! The agent on a machine: joins the cluster, sends heartbeats, and starts the processes that the controller assigns.
 mod backends;
 mod capacity;
+mod counting;
 mod fetching;
 pub(crate) mod folders;
 mod giving;
@@ -19,13 +20,15 @@ mod transport;
 pub(crate) use joining::{join, renew};
 
 use self::transport::Transport;
-use crate::api::{Duties, Health, Heartbeat};
+use crate::api::{Duties, Fetching, Health, Heartbeat};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
 use crate::clock::instant;
 use backends::Backends;
 use capacity::Capacities;
 pub use capacity::GivenCapacity;
+use counting::Counting;
+pub use counting::{LEAST_PERIOD, PERIOD, TrafficOptions};
 use fetching::Fetcher;
 use folders::Folders;
 use giving::Giver;
@@ -42,6 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_app::metrics::MetricsPort;
+pub use tidemill_hints::collect::Prefix;
 use tidemill_identity::{IdentityError, JoinAddress, Serial, Timestamp, WorkerFolder};
 use tidemill_link::remote::{Credentials, RemoteError};
 use tidemill_service::{Host, Supervisor};
@@ -78,6 +82,8 @@ pub struct AgentOptions {
     pub only_dials: bool,
     /// Its paths to other hosts.
     pub paths: tidemill_session::Options,
+    /// How the traffic of the machine is counted.
+    pub traffic: TrafficOptions,
     /// Bytes of files that are kept for later runs.
     pub cache_bytes: u64,
     /// The port on which other workers fetch files from this one; 0: one that the system chooses.
@@ -191,7 +197,8 @@ pub fn serve(
         only_dials: options.only_dials,
         credentials: credentials.clone(),
     };
-    let transport = Transport::new(options, address, &identity.certificates);
+    let transport = Transport::new(options, address, &host.worker, &identity.certificates);
+    let groups = transport.clone();
     let mut services = vec![(tidemill_service::LINKS, meter.service())];
     services.extend(transport.service().map(|service| (transport::NAME, service)));
     services.extend(tidemill_service::registered().iter().map(|of| (of.name, (of.make)())));
@@ -218,7 +225,9 @@ pub fn serve(
         parts,
         prober: Prober::default(),
         meter,
+        counting: Counting::start(&options.traffic),
         policies: Policies::start(transport::socket(&options.folder)),
+        groups,
         services,
         health,
         held: None,
@@ -288,7 +297,9 @@ struct Agent<'a> {
     parts: Parts,
     prober: Prober,
     meter: Meter,
+    counting: Counting,
     policies: Policies,
+    groups: Transport,
     services: Arc<Supervisor>,
     health: Health,
     /// Digests that the controller knows this worker to hold.
@@ -333,10 +344,18 @@ impl Agent<'_> {
             probed: self.prober.found(),
             measured_at: self.meter.address().map(|address| address.to_string()),
             ways: self.meter.take(),
+            traffic: self.counting.report(),
             follows: self.follows.clone(),
             lost_files: self.lost_files,
             net: self.policies.report(),
+            fetching: Some(self.fetching()),
+            groups_at: self.groups.groups_at(),
         }
+    }
+
+    fn fetching(&self) -> Vec<Fetching> {
+        let arriving = self.blobs.arriving().into_iter();
+        arriving.map(|one| Fetching { digest: one.digest, bytes: one.bytes, from: one.from }).collect()
     }
 
     fn was_heard(&mut self, heartbeat: Heartbeat) {
@@ -360,6 +379,7 @@ impl Agent<'_> {
         self.hosts.refuse(&duties.revoked);
         self.hosts.drain_paths(duties.drained_paths);
         self.policies.follow(duties.net_policies);
+        self.groups.take_part(duties.groups);
         if duties.tell_held {
             self.held = None;
         }

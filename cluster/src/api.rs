@@ -49,15 +49,19 @@
 mod cuts;
 mod feeds;
 mod files;
+mod groups;
 mod health;
 mod net;
 mod people;
 mod planning;
 mod samples;
+mod tokens;
+mod traffic;
 
 pub use cuts::{CutStage, CutView, StandInView};
 pub use feeds::{FeedRequest, FeedsView};
 pub use files::*;
+pub use groups::GroupDuties;
 pub use health::{
     ControllerView, Health, LinkView, Probe, ProbeView, Probed, ServiceHealth, SharedView, StandByView,
     WorkerHealth,
@@ -65,11 +69,12 @@ pub use health::{
 pub use net::{NET_POLICY_PREFIX, NetPolicy, NetPolicyOptions, NetReport, WorkerNetView};
 pub use people::{PersonAnswer, PersonRequest, PersonView};
 pub use planning::{
-    InfrastructureView, LevelView, LinkMeasurement, LinkTarget, MeasuredLinkView, ModelView, Planning,
-    Proposal, Quota, RateSource, Replan, ReplanRequest, ReplanView,
+    InfrastructureView, LevelView, LinkHint, LinkMeasurement, LinkTarget, MeasuredLinkView, ModelView,
+    Planning, Proposal, Quota, RateSource, Replan, ReplanRequest, ReplanView,
 };
-
 pub use samples::{SampleMedium, SampleValue, SampleView, SamplesView, SinkSamples};
+pub use tokens::{TokenAnswer, TokenRequest};
+pub use traffic::{FlowRate, PeerTraffic, TrafficReport};
 
 pub use tidemill_app::run_figures::{RunFigures, RunState};
 
@@ -192,6 +197,9 @@ pub struct Heartbeat {
     /// Measurements of links to others since the last heartbeat.
     #[serde(default)]
     pub ways: Vec<LinkMeasurement>,
+    /// Traffic of the machine besides that of runs since the last heartbeat; none: it is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<TrafficReport>,
     /// Digest of the assignments that it has: the controller does not send these again.
     #[serde(default)]
     pub follows: Option<String>,
@@ -201,6 +209,12 @@ pub struct Heartbeat {
     /// News of its transport service; none: there are none.
     #[serde(default)]
     pub net: Option<NetReport>,
+    /// Files that it is fetching, which it already sends on; none: the program is older and sends only whole files.
+    #[serde(default)]
+    pub fetching: Option<Vec<Fetching>>,
+    /// Where other workers reach its transport service for groups, `HOST:PORT`; none: nowhere.
+    #[serde(default)]
+    pub groups_at: Option<String>,
 }
 
 /// A process of a run on a worker.
@@ -281,6 +295,9 @@ pub struct Duties {
     /// Policies to keep attached to edges there; none: the controller is older and has none to say.
     #[serde(default)]
     pub net_policies: Option<Vec<PolicySpec>>,
+    /// How its transport service takes part in groups; none: as before.
+    #[serde(default)]
+    pub groups: Option<GroupDuties>,
     /// Digest of the assignments; empty: the controller sends them each time.
     #[serde(default)]
     pub digest: String,
@@ -383,6 +400,9 @@ pub struct RunView {
     /// Workers of its plan whose processes do not work yet: they are missing, or have not opened their models and files.
     #[serde(default)]
     pub opening: Vec<String>,
+    /// Files that its workers are fetching.
+    #[serde(default)]
+    pub fetching: Vec<FetchView>,
     /// Records that left the sources.
     pub emitted: u64,
     /// Records that reached the sinks.
@@ -559,38 +579,4 @@ pub struct Event {
     pub worker: Option<String>,
     /// Text for people.
     pub text: String,
-}
-
-/// Request for a join token.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TokenRequest {
-    /// Number of workers that can join with it; default: 1.
-    #[serde(default)]
-    pub uses: Option<u32>,
-    /// Seconds until it expires; default: 3600.
-    #[serde(default)]
-    pub seconds: Option<u64>,
-    /// Name that the worker must have; none: any name.
-    #[serde(default)]
-    pub name: Option<String>,
-    /// The worker replaces the one of this name.
-    #[serde(default)]
-    pub replaces: bool,
-}
-
-/// A join token.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-pub struct TokenAnswer {
-    /// Its text, which no later answer contains.
-    pub token: String,
-    /// Address to join.
-    pub address: String,
-}
-
-impl std::fmt::Debug for TokenAnswer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the token.
-        f.debug_struct("TokenAnswer").field("address", &self.address).finish_non_exhaustive()
-    }
 }

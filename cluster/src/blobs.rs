@@ -1,8 +1,10 @@
 //! Files by what is in them: fetched once, verified, and kept within a limit.
+mod arriving;
 mod beyond;
 mod record;
 
 use crate::api::{Bundle, BundleFile};
+use arriving::Arrivals;
 pub(crate) use beyond::Beyond;
 use record::{RECORD, Record, Stamp, TICK};
 use sha2::{Digest, Sha256};
@@ -46,6 +48,13 @@ pub enum BlobError {
     Name(String),
 }
 
+impl BlobError {
+    /// Whether a source sent nothing in time.
+    pub(crate) fn is_slow(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::TimedOut)
+    }
+}
+
 /// The digest of these bytes.
 pub fn digest(bytes: &[u8]) -> String {
     tidemill_spec::digest::sha256(bytes)
@@ -87,6 +96,7 @@ pub struct Blobs {
     kept: Mutex<Kept>,
     /// Shared storage, where others find them, too.
     beyond: Option<Box<dyn Beyond>>,
+    arrivals: Arrivals,
 }
 
 /// Contents of the folder.
@@ -159,7 +169,8 @@ impl Blobs {
         let mut kept = Kept::default();
         found.iter().for_each(|(_, name, bytes)| kept.add(name, *bytes));
         let (written, kept) = (AtomicU64::new(0), Mutex::new(kept));
-        Ok(Self { folder: folder.to_owned(), most, written, kept, beyond: None })
+        let arrivals = Arrivals::default();
+        Ok(Self { folder: folder.to_owned(), most, written, kept, beyond: None, arrivals })
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -170,6 +181,7 @@ impl Blobs {
     pub fn need(&self, digests: BTreeSet<String>) {
         let mut kept = self.kept();
         if kept.needed != digests {
+            self.drop_parts(&digests);
             kept.needed = digests;
             self.make_room(&mut kept, 0);
         }
@@ -293,8 +305,9 @@ impl Blobs {
     }
 
     fn put_here(&self, wanted: &str, mut from: impl Read) -> Result<(), BlobError> {
-        let path = self.path(wanted)?;
-        let part = path.with_extension(format!("{}.part", self.written.fetch_add(1, Ordering::Relaxed)));
+        let part = self
+            .path(wanted)?
+            .with_extension(format!("{}.part", self.written.fetch_add(1, Ordering::Relaxed)));
         let failed = |source| BlobError::System { path: part.clone(), source };
         let written = (|| {
             let mut file = File::create(&part).map_err(failed)?;
@@ -303,18 +316,24 @@ impl Blobs {
                 return Err(BlobError::Different { wanted: wanted.to_owned(), found });
             }
             file.sync_all().map_err(failed)?;
-            let mut kept = self.kept();
-            kept.remove(wanted);
-            self.make_room(&mut kept, bytes);
-            fs::rename(&part, &path).map_err(failed)?;
-            kept.add(wanted, bytes);
-            drop(kept);
-            self.sync_names()
+            self.adopt(&part, wanted, bytes)
         })();
         if written.is_err() {
             let _ = fs::remove_file(&part); // the error is told
         }
         written
+    }
+
+    /// Gives a complete file the name of its digest.
+    fn adopt(&self, part: &Path, digest: &str, bytes: u64) -> Result<(), BlobError> {
+        let path = self.path(digest)?;
+        let mut kept = self.kept();
+        kept.remove(digest);
+        self.make_room(&mut kept, bytes);
+        fs::rename(part, &path).map_err(|source| BlobError::System { path: part.to_owned(), source })?;
+        kept.add(digest, bytes);
+        drop(kept);
+        self.sync_names()
     }
 
     /// Waits until the names are on the disk: the sender then learns that the blobs are kept.

@@ -274,7 +274,12 @@ impl Client {
 
     /// A blob of a known size, which is read as it comes; after a cut the rest is asked for.
     pub fn blob(&self, digest: &str, size: u64) -> BlobReader<'_> {
-        BlobReader { client: self, path: format!("/v1/blobs/{digest}"), size, offset: 0, reply: None }
+        self.blob_from(digest, size, 0)
+    }
+
+    /// As [`Client::blob`], from a byte on.
+    pub fn blob_from(&self, digest: &str, size: u64, offset: u64) -> BlobReader<'_> {
+        BlobReader { client: self, path: format!("/v1/blobs/{digest}"), size, offset, reply: None }
     }
 
     fn bytes(&self, method: &str, path: &str, body: &[u8], repeat: Repeat) -> Result<Vec<u8>, ClientError> {

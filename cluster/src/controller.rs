@@ -10,8 +10,10 @@ mod cuts;
 mod detection;
 mod drive;
 mod figures;
+mod groups;
 mod health;
 mod launcher;
+mod link_hints;
 mod logs;
 mod measured_links;
 mod metrics;
@@ -23,6 +25,7 @@ mod parts;
 mod people;
 mod placing;
 mod planning;
+mod racks;
 mod receiving;
 mod removal;
 mod renewal;
@@ -248,12 +251,13 @@ pub(crate) struct Shared {
     pub(crate) watching: Mutex<figures::Watching>,
     /// Traffic of runs between workers.
     pub(crate) traffic: Mutex<Arc<measured_links::Traffic>>,
+    pub(crate) hints: Mutex<link_hints::LinkHints>,
     /// Counters of this process.
     pub(crate) counts: metrics::Counts,
     pub(crate) keeping: Keeping,
     pub(crate) traced: Option<Traced>,
     pub(crate) removing: Mutex<()>,
-    pub(crate) takers: Mutex<sources::Takers>,
+    pub(crate) roll_outs: Mutex<sources::RollOuts>,
     pub(crate) parts: parts::Parts,
     pub(crate) probes: Mutex<health::Probes>,
     /// Bytes of files of workflows that were sent.
@@ -386,11 +390,12 @@ impl Controller {
             replanners: Mutex::new(replanning::Replanners::new()),
             watching: Mutex::new(figures::Watching::new()),
             traffic: Mutex::default(),
+            hints: Mutex::new(link_hints::LinkHints::new()),
             counts: metrics::Counts::default(),
             keeping: options.keeping,
             traced: options.traced.clone(),
             removing: Mutex::default(),
-            takers: Mutex::default(),
+            roll_outs: Mutex::default(),
             parts: parts::Parts::default(),
             probes: Mutex::default(),
             sent_bytes: AtomicU64::new(0),

@@ -282,6 +282,9 @@ pub(crate) struct WorkerFacts {
     /// Paths that connections leave while another one works.
     #[serde(default)]
     pub(crate) drained_paths: Vec<String>,
+    /// Its transport service introduces the ranks of groups.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) introduces_ranks: bool,
 }
 
 /// The document; see the module.

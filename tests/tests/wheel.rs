@@ -10,8 +10,8 @@ assert re.fullmatch(r'tidemill-1\\.2\\.3-py3-none-manylinux_2_[0-9]+_(x86_64|aar
 wheel = zipfile.ZipFile(path)
 names = set(wheel.namelist())
 package = pathlib.Path('operators/python/python/tidemill')
-for file in package.glob('*.py'):
-    assert wheel.read(f'tidemill/{file.name}') == file.read_bytes(), file
+for file in package.rglob('*.py'):
+    assert wheel.read(f'tidemill/{file.relative_to(package)}') == file.read_bytes(), file
 command = 'tidemill-1.2.3.data/scripts/tidemill'
 assert wheel.getinfo(command).external_attr >> 16 & 0o111 == 0o111, 'the command can be started'
 record = wheel.read('tidemill-1.2.3.dist-info/RECORD').decode().splitlines()
@@ -24,6 +24,8 @@ assert {'tidemill/py.typed', 'tidemill-1.2.3.dist-info/licenses/LICENSE'} <= nam
 sys.path[:0] = [str(path)]
 import tidemill
 assert tidemill.__file__.startswith(str(path)) and callable(tidemill.run) and callable(tidemill.plan)
+import tidemill.collective
+assert tidemill.collective.__file__.startswith(str(path)) and callable(tidemill.collective.init)
 ";
 
 fn build(program: &str, folder: &Path) -> std::process::Output {

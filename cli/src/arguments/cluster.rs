@@ -6,10 +6,12 @@ mod deploying;
 mod deployment;
 mod detection;
 mod elastic;
+mod hints;
 mod net;
 mod old_spellings;
 mod paths;
 mod people;
+mod traffic;
 mod transport;
 mod verb;
 
@@ -25,6 +27,7 @@ pub(crate) use deployment::{
 pub(crate) use elastic::{
     AttachArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, RuleChoice,
 };
+pub(crate) use hints::HintsArguments;
 pub(crate) use net::{
     DrainPathArguments, ListPathsArguments, NetVerb, PathsVerb, ServeNetArguments, StubArguments,
     TestPathsArguments, UpgradeNetArguments,
@@ -189,6 +192,8 @@ pub(crate) struct WorkerArguments {
     pub(crate) only_dials: bool,
     #[command(flatten)]
     pub(crate) paths: paths::PathArguments,
+    #[command(flatten)]
+    pub(crate) traffic: traffic::TrafficArguments,
     /// Limit on the files to keep for later runs.
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = size)]
     pub(crate) cache: u64,
@@ -420,7 +425,7 @@ pub(crate) struct ReplanArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill workers
-  tidemill workers --links                  measured delay and rate between them
+  tidemill workers --links                  delay and rates between them, and which rate plans use
   tidemill workers --infra > workers.yaml   as an infrastructure, for `tidemill plan` and `tidemill submit --infra`")]
 pub(crate) struct WorkersArguments {
     #[command(flatten)]

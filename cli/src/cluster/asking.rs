@@ -105,6 +105,16 @@ pub(super) fn show_as(run: &RunView, state: &str, form: OutputForm) -> anyhow::R
     for what in &run.waits_for {
         writeln!(out, "  waits for {what}")?;
     }
+    for fetch in &run.fetching {
+        let from = fetch.from.as_deref().unwrap_or("the controller");
+        let (worker, path) = (&fetch.worker, &fetch.path);
+        writeln!(
+            out,
+            "  {worker} fetches {path} from {from}: {} of {}",
+            bytes(fetch.bytes),
+            bytes(fetch.size)
+        )?;
+    }
     let rate = if run.seconds > 0.0 { run.arrived as f64 / run.seconds } else { 0.0 };
     writeln!(
         out,

@@ -25,6 +25,7 @@ pub(crate) fn net(verb: &NetVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
         NetVerb::Top(arguments) => net::top(arguments, terminal),
         NetVerb::Policy { verb } => net::policy(verb, terminal),
         NetVerb::Collective { verb } => net::collective(verb, terminal),
+        NetVerb::Hints(arguments) => net::hints(arguments, terminal),
         NetVerb::Bench { verb } => net::bench(verb, terminal),
         NetVerb::Serve(arguments) => super::net_serve::serve(arguments, terminal),
         NetVerb::Upgrade(arguments) => super::net_serve::upgrade(arguments, terminal),

@@ -85,7 +85,7 @@ fn groups(arguments: &GroupArguments) -> Result<GroupsPart, Failure> {
         pod: arguments.pod.clone().unwrap_or_default(),
         paths: arguments.group_path.clone(),
     };
-    Ok(GroupsPart { host, listen, conductor, certificates })
+    Ok(GroupsPart { host, listen, conductor, certificates, hints: arguments.hints.settings() })
 }
 
 /// Serves this machine until it is interrupted.

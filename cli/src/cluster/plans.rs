@@ -136,8 +136,13 @@ pub(super) fn links(client: &Client, form: OutputForm) -> anyhow::Result<Exit> {
         ("rate", Side::Right),
         ("in use", Side::Right),
         ("known by", Side::Left),
+        ("nominal", Side::Right),
+        ("hint", Side::Right),
+        ("plans use", Side::Right),
+        ("by", Side::Left),
         ("measured", Side::Right),
         ("probes take", Side::Right),
+        ("because", Side::Left),
     ];
     let mut table = Table::new(&columns);
     for link in &links {
@@ -149,8 +154,13 @@ pub(super) fn links(client: &Client, form: OutputForm) -> anyhow::Result<Exit> {
             link.bits_per_second.map_or_else(String::new, rate),
             if link.sent_bits_per_second > 0.0 { rate(link.sent_bits_per_second) } else { String::new() },
             link.shown_by.map_or_else(String::new, |source| source.to_string()),
+            link.nominal_bits_per_second.map_or_else(String::new, rate),
+            link.hint.map_or_else(String::new, |hint| rate(hint.bits_per_second)),
+            link.planned_bits_per_second.map_or_else(String::new, rate),
+            link.planned_by.map_or_else(String::new, |source| source.to_string()),
             format!("{} ago", seconds(link.age_seconds)),
             format!("{:.2} %", 100.0 * link.probing),
+            link.planned_because.clone(),
         ]);
     }
     match links.is_empty() {

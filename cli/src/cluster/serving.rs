@@ -162,6 +162,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
         address: arguments.address,
         only_dials: arguments.only_dials,
         paths: arguments.paths.options(),
+        traffic: arguments.traffic.options(),
         cache_bytes: arguments.cache,
         files_port: arguments.files_port,
         results: arguments.results.clone(),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
-use tidemill_app::figures::{bytes, grouped, milliseconds};
+use tidemill_app::figures::{bytes, duration, grouped};
 use tidemill_app::listener::Listener;
 use tidemill_collective::client::{self, Error};
 use tidemill_collective::protocol::{
@@ -19,14 +19,9 @@ use tidemill_collective::protocol::{
 use tidemill_net::usual_socket;
 
 /// Time in which the service answers, beside what it was asked to take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Time in which ranks of a benchmark find each other.
 const JOINING: Duration = Duration::from_secs(60);
-
-/// Microseconds as people read them.
-fn time(microseconds: f64) -> String {
-    if microseconds < 1e4 { format!("{microseconds:.0} us") } else { milliseconds(microseconds / 1e3) }
-}
 
 /// The user of a group, in a table.
 fn user(number: u32) -> String {
@@ -38,7 +33,11 @@ fn owner(number: u32) -> String {
     if number == NO_USER { "the service".to_owned() } else { format!("user {number}") }
 }
 
-fn ask(choice: &GroupServiceChoice, question: Question, patience: Duration) -> Result<Answer, Failure> {
+pub(super) fn ask(
+    choice: &GroupServiceChoice,
+    question: Question,
+    patience: Duration,
+) -> Result<Answer, Failure> {
     let socket = choice.socket.clone().unwrap_or_else(usual_socket);
     let answer = client::ask(&socket, question, patience).map_err(|error| match error {
         Error::Unreachable { socket, reason } => Failure::new(
@@ -56,7 +55,7 @@ fn ask(choice: &GroupServiceChoice, question: Question, patience: Duration) -> R
     }
 }
 
-fn unexpected() -> Failure {
+pub(super) fn unexpected() -> Failure {
     Failure::new(Kind::Unavailable, "the transport service answers something else".to_owned())
         .with_help("`tidemill net upgrade` replaces it by this version")
 }
@@ -68,7 +67,7 @@ fn listing(choice: &GroupServiceChoice) -> Result<Listing, Failure> {
     }
 }
 
-fn json(key: &str, value: &impl Serialize) -> anyhow::Result<()> {
+pub(super) fn json(key: &str, value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = answer::out();
     serde_json::to_writer_pretty(&mut out, &serde_json::json!({"version": 1, "ok": true, key: value}))?;
     Ok(writeln!(out)?)
@@ -186,7 +185,7 @@ fn show(name: &str, choice: &GroupServiceChoice) -> anyhow::Result<Exit> {
         "  {} operations, {}, {} each",
         grouped(group.figures.operations),
         bytes(group.figures.bytes),
-        time(mean as f64)
+        duration(1e3 * mean as f64)
     )?;
     let mut hosts: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
     for (rank, host) in &group.ranks {
@@ -197,6 +196,9 @@ fn show(name: &str, choice: &GroupServiceChoice) -> anyhow::Result<Exit> {
     }
     if let Some(strategy) = &group.strategy {
         writeln!(out, "  strategy {} (epoch {})", group.policy, strategy.epoch)?;
+        for reason in &group.reasons {
+            writeln!(out, "    {reason}")?;
+        }
         for channel in &strategy.channels {
             let ring: Vec<String> = channel.ring.iter().map(ToString::to_string).collect();
             writeln!(out, "  ring {}", ring.join(" → "))?;
@@ -205,6 +207,21 @@ fn show(name: &str, choice: &GroupServiceChoice) -> anyhow::Result<Exit> {
                 let next = channel.ring[(position + 1) % channel.ring.len()];
                 writeln!(out, "    {} → {next} by {path}", channel.ring[position])?;
             }
+        }
+        for (what, trees) in [("all-reduces", &strategy.all_reduce), ("broadcasts", &strategy.broadcast)] {
+            let Some(trees) = trees else { continue };
+            let most = trees.most.map_or_else(String::new, |most| format!(" of at most {}", bytes(most)));
+            writeln!(out, "  {what}{most} by trees")?;
+            let all: f64 = trees.trees.iter().map(|tree| f64::from(tree.weight)).sum();
+            for tree in &trees.trees {
+                let edges: Vec<String> =
+                    tree.edges.iter().map(|(one, other)| format!("{one}-{other}")).collect();
+                writeln!(out, "    {:.0} % {}", 100.0 * f64::from(tree.weight) / all, edges.join(" "))?;
+            }
+        }
+        for predicted in &group.predicted {
+            let (size, expected) = (bytes(predicted.bytes), duration(1e3 * predicted.us));
+            writeln!(out, "  {} of {size}: about {expected} expected", predicted.operation)?;
         }
         writeln!(
             out,
@@ -295,8 +312,8 @@ pub(crate) fn bench(verb: &NetBenchVerb, terminal: &Terminal) -> anyhow::Result<
             bytes(row.measured.bytes),
             row.measured.hosts.to_string(),
             grouped(row.measured.operations),
-            time(row.measured.p50_us),
-            time(row.measured.p99_us),
+            duration(1e3 * row.measured.p50_us),
+            duration(1e3 * row.measured.p99_us),
             rate(row.algorithm_bandwidth),
             rate(row.bus_bandwidth),
             rate(row.copy_bandwidth),

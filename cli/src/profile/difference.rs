@@ -1,10 +1,10 @@
 //! Differences between two profiles.
-use super::show::{choice, duration};
+use super::show::choice;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use tidemill_app::figures::bytes;
+use tidemill_app::figures::{bytes, duration};
 use tidemill_spec::profile::Profile;
 
 /// Unit of a number.

@@ -3,7 +3,7 @@ use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use tidemill_app::figures::{bytes, milliseconds, rate};
+use tidemill_app::figures::{bytes, duration, rate};
 use tidemill_app::weak_figures::half_width;
 use tidemill_spec::profile::{Accuracy, BatchTime, How, Profile, Service};
 use tidemill_spec::units::TimeSpan;
@@ -150,11 +150,6 @@ fn predicted(service: &Service) -> String {
         (How::Predicted, None) => "?".to_owned(),
         _ => String::new(),
     }
-}
-
-/// Nanoseconds as people read them: `20.0 us`, `5.50 ms`.
-pub(super) fn duration(nanoseconds: f64) -> String {
-    if nanoseconds < 1e5 { format!("{:.1} us", nanoseconds / 1e3) } else { milliseconds(nanoseconds / 1e6) }
 }
 
 fn messages(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Gives files to other workers of the cluster, who show their certificates.
+//! Gives files to other workers of the cluster, who show their certificates; of a file that is still arriving, the part that is here.
 use crate::blobs::Blobs;
 use crate::serving::{self, CallerKind, Offset};
 use axum::Router;
@@ -6,7 +6,6 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
-use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -119,9 +118,9 @@ async fn blob(
     let answers = Arc::clone(&shared.answers);
     let one_of_few = answers.try_acquire_owned().map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let (blobs, wanted) = (Arc::clone(&shared.blobs), of.wanted(&headers));
-    match tokio::task::spawn_blocking(move || blobs.open_at(&digest, wanted.0)).await {
-        Ok(Ok(Some((file, size)))) => {
-            Ok(serving::content(Given { file, _one_of_few: one_of_few }, wanted, size))
+    match tokio::task::spawn_blocking(move || blobs.open_or_follow(&digest, wanted.0)).await {
+        Ok(Ok(Some((from, size)))) => {
+            Ok(serving::content(Given { from, _one_of_few: one_of_few }, wanted, size))
         }
         Ok(Ok(None)) => Err(StatusCode::NOT_FOUND),
         Ok(Err(_)) => Err(StatusCode::BAD_REQUEST),
@@ -131,12 +130,12 @@ async fn blob(
 
 /// A file that is being given.
 struct Given {
-    file: File,
+    from: Box<dyn Read + Send>,
     _one_of_few: OwnedSemaphorePermit,
 }
 
 impl Read for Given {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.file.read(into)
+        self.from.read(into)
     }
 }

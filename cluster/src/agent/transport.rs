@@ -1,11 +1,14 @@
-//! The transport service of this machine, in a process of its own: edges of runs go through it where policies are attached.
+//! The transport service of this machine, in a process of its own: edges of runs go through it where policies are attached, and programs
+//! of several workers form groups by it.
 use super::AgentOptions;
 use super::hosts::{place_of, texts};
+use crate::api::GroupDuties;
 use crate::metrics::{NET_RESTARTS, NET_SERVES};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidemill_app::net_process::{GroupsPart, NetTask, PublicPart};
+use tidemill_app::net_process::{GroupHost, GroupsPart, NetTask, PublicPart, Regroup};
+use tidemill_engine::remote::Address;
 use tidemill_link::remote::Certificates;
 use tidemill_net::supervise::{Supervision, Supervisor};
 use tidemill_service::{Figure, Host, HostService};
@@ -13,6 +16,8 @@ use tidemill_session::Options as SessionOptions;
 
 /// The name of the service, and of its folder.
 pub(super) const NAME: &str = "net";
+/// File with the duties in groups, in the folder of the agent.
+const DUTIES: &str = "groups.json";
 /// Bytes that the path of a socket may have.
 const LONGEST: usize = 100;
 
@@ -31,11 +36,19 @@ pub(super) fn socket(folder: &Path) -> PathBuf {
     std::env::temp_dir().join(format!("tidemill-net-{hash:016x}.sock"))
 }
 
+/// The part of a worker in groups, as the controller wants it.
+fn with(part: GroupsPart, duties: GroupDuties) -> GroupsPart {
+    let host = GroupHost { rack: duties.rack, pod: duties.pod, ..part.host };
+    GroupsPart { host, conductor: duties.conductor.map(Address::tcp), ..part }
+}
+
 struct Shared {
     command: Vec<String>,
     socket: PathBuf,
     /// What a process that starts now has to know about other hosts.
     public: Mutex<PublicPart>,
+    /// How a process that starts now takes part in groups.
+    groups: Mutex<GroupsPart>,
     options: AgentOptions,
     address: IpAddr,
     supervisor: Mutex<Option<Supervisor>>,
@@ -46,14 +59,30 @@ struct Shared {
 pub(super) struct Transport(Arc<Shared>);
 
 impl Transport {
-    pub(super) fn new(options: &AgentOptions, address: IpAddr, certificates: &Certificates) -> Self {
+    pub(super) fn new(
+        options: &AgentOptions,
+        address: IpAddr,
+        name: &str,
+        certificates: &Certificates,
+    ) -> Self {
         let public = PublicPart {
             listen: None,
             certificates: texts(certificates),
             revoked: Vec::new(),
             paths: options.paths.clone(),
         };
+        // It has to know the conductor before the controller answers: another one ends groups that run.
+        let duties = std::fs::read(options.folder.join(DUTIES)).ok();
+        let duties = duties.and_then(|json| serde_json::from_slice::<GroupDuties>(&json).ok());
+        let listen = Address::tcp(SocketAddr::new(address, 0).to_string());
+        let groups = GroupsPart {
+            host: GroupHost { name: name.to_owned(), ..GroupHost::default() },
+            listen: (!options.only_dials).then_some(listen),
+            ..GroupsPart::default()
+        };
+        let groups = with(groups, duties.unwrap_or_default());
         Self(Arc::new(Shared {
+            groups: Mutex::new(groups),
             command: options.net_command.clone(),
             socket: socket(&options.folder),
             public: Mutex::new(public),
@@ -94,6 +123,31 @@ impl Transport {
         self.say(line);
     }
 
+    /// Where other workers reach it for groups, `HOST:PORT`.
+    pub(super) fn groups_at(&self) -> Option<String> {
+        let seen = locked(&self.0.supervisor).as_ref().map(Supervisor::seen)?;
+        seen.groups.map(|address| address.place().to_owned())
+    }
+
+    /// Takes part in groups as the controller says; none: as before.
+    pub(super) fn take_part(&self, duties: Option<GroupDuties>) {
+        let Some(duties) = duties else { return };
+        let mut groups = locked(&self.0.groups);
+        let next = with(groups.clone(), duties.clone());
+        if next == *groups {
+            return;
+        }
+        *groups = next.clone();
+        drop(groups);
+        let kept = serde_json::to_vec(&duties).map_err(std::io::Error::other);
+        if let Err(error) = kept.and_then(|json| std::fs::write(self.0.options.folder.join(DUTIES), json)) {
+            tracing::warn!("cannot keep how this worker takes part in groups: {error}");
+        }
+        if let Ok(line) = serde_json::to_string(&Regroup { groups: next }) {
+            self.say(&line);
+        }
+    }
+
     fn say(&self, line: &str) {
         locked(&self.0.supervisor).iter().for_each(|supervisor| supervisor.news(line.to_owned()));
     }
@@ -115,7 +169,7 @@ impl HostService for Serving {
                 public: Some(public),
                 grpc: None,
                 grpc_servers: Vec::new(),
-                groups: GroupsPart::default(),
+                groups: locked(&shared.groups).clone(),
             };
             serde_json::to_string(&task).unwrap_or_default()
         };

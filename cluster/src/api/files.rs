@@ -50,6 +50,34 @@ pub struct SourceRequest {
     pub failed: Vec<String>,
 }
 
+/// A file that a worker is fetching.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Fetching {
+    /// SHA-256 of its bytes, hexadecimal.
+    pub digest: String,
+    /// Bytes that are there.
+    pub bytes: u64,
+    /// `HOST:PORT` of the worker that sends it; none: the controller or an object store.
+    #[serde(default)]
+    pub from: Option<String>,
+}
+
+/// A file of a run that a worker is fetching.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FetchView {
+    /// The worker.
+    pub worker: String,
+    /// Path of the file.
+    pub path: String,
+    /// Bytes that are there.
+    pub bytes: u64,
+    /// Its size.
+    pub size: u64,
+    /// The worker that sends it; none: the controller or an object store.
+    #[serde(default)]
+    pub from: Option<String>,
+}
+
 /// Name of the object store among the sources that failed.
 pub const OBJECT_STORE: &str = "object-store";
 

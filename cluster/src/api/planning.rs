@@ -124,6 +124,41 @@ pub struct MeasuredLinkView {
     pub age_seconds: f64,
     /// Part of the time of the link that probes use.
     pub probing: f64,
+    /// Records of runs wait because earlier ones have not arrived.
+    #[serde(default)]
+    pub is_waited_for: bool,
+    /// Bits per second by the files of machines that active runs were submitted with: the least; none: there is none.
+    #[serde(default)]
+    pub nominal_bits_per_second: Option<f64>,
+    /// What follows from the traffic of machines; none: nothing does.
+    #[serde(default)]
+    pub hint: Option<LinkHint>,
+    /// Bits per second with which plans are made, before the traffic of other runs is taken out; none: nothing is known.
+    #[serde(default)]
+    pub planned_bits_per_second: Option<f64>,
+    /// Origin of that.
+    #[serde(default)]
+    pub planned_by: Option<RateSource>,
+    /// The reason for it.
+    #[serde(default)]
+    pub planned_because: String,
+}
+
+/// The rate of a link that follows from the traffic of machines.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkHint {
+    /// Bits per second that the streams of runs would get, all together.
+    pub bits_per_second: f64,
+    /// Bits per second that others than runs leave.
+    pub residual_bits_per_second: f64,
+    /// Bits per second that they use.
+    pub others_bits_per_second: f64,
+    /// Their TCP connections, an average.
+    pub other_flows: f64,
+    /// Mean age of these figures, seconds.
+    pub age_seconds: f64,
+    /// Mean seconds between changes of the load by more than a tenth of the nominal rate.
+    pub between_changes_seconds: f64,
 }
 
 /// Origin of the rate of a link.
@@ -134,6 +169,10 @@ pub enum RateSource {
     Probe,
     /// The traffic of runs: no bytes are sent to measure it.
     Traffic,
+    /// The nominal rate, and the traffic of machines: no bytes are sent to measure it.
+    Hint,
+    /// The file of machines.
+    Nominal,
 }
 
 impl std::fmt::Display for RateSource {
@@ -141,6 +180,8 @@ impl std::fmt::Display for RateSource {
         f.write_str(match self {
             Self::Probe => "probe",
             Self::Traffic => "traffic",
+            Self::Hint => "hint",
+            Self::Nominal => "nominal",
         })
     }
 }

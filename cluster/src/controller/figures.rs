@@ -2,7 +2,7 @@
 use super::answering::{Answer, asked, none};
 use super::measured_links::{RunTraffic, Sent, Traffic};
 use super::{Shared, locked};
-use crate::api::{Myself, RunFigures};
+use crate::api::{HEARTBEAT_MILLISECONDS, Myself, RunFigures};
 use crate::clock::instant;
 use crate::facts::{LastFigures, WorkerFacts};
 use crate::replanning::Late;
@@ -24,6 +24,8 @@ use tidemill_spec::workflow::Slo;
 const LOOK: Duration = Duration::from_millis(200);
 /// Interval of looks at the traffic between workers.
 const TRAFFIC: Duration = Duration::from_secs(1);
+/// Interval of looks at what agents have counted.
+const HINTS: Duration = Duration::from_millis(HEARTBEAT_MILLISECONDS);
 
 /// The sampled runs, and the last figures of those that are over.
 pub(crate) struct Watching {
@@ -45,7 +47,7 @@ impl Watching {
 
 /// Looks at all runs until the controller ends.
 pub(super) fn watch(shared: &Arc<Shared>) {
-    let mut looked: Option<Instant> = None;
+    let (mut looked, mut hinted): (Option<Instant>, Option<Instant>) = (None, None);
     while !shared.is_ending() {
         let live: Vec<(String, Observer, Slo)> = {
             let runs = locked(&shared.runs);
@@ -69,6 +71,10 @@ pub(super) fn watch(shared: &Arc<Shared>) {
         if looked.is_none_or(|at| at.elapsed() >= TRAFFIC) {
             looked = Some(instant());
             shared.look_at_traffic();
+        }
+        if hinted.is_none_or(|at| at.elapsed() >= HINTS) {
+            hinted = Some(instant());
+            shared.look_at_hints();
         }
         std::thread::park_timeout(LOOK);
     }

@@ -7,10 +7,11 @@
 //!
 //! Traffic of at least [`SHOWS`] of the known rate, with no record waiting, confirms the rate for at most [`CONFIRMED`]; probes then
 //! measure only the delay. Traffic above the known rate replaces it.
+use super::link_hints::{For, Streams, choose};
 use super::{Shared, locked};
-use crate::api::{LinkMeasurement, MeasuredLinkView, RateSource};
+use crate::api::{LinkHint, LinkMeasurement, MeasuredLinkView, RateSource};
 use crate::clock::instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,19 @@ pub(crate) struct Traffic {
 impl Traffic {
     pub(crate) fn new(all: Vec<RunTraffic>, places: BTreeMap<String, Place>) -> Self {
         Self { all, places }
+    }
+
+    /// Streams from one place to another, of those runs that count.
+    pub(crate) fn streams(&self, from: &Place, to: &Place, counts: impl Fn(&str) -> bool) -> Streams {
+        let is_at = |name: &str, place: &Place| self.places.get(name) == Some(place);
+        let on_it = self.all.iter().filter(|one| is_at(&one.from, from) && is_at(&one.to, to));
+        let on_it = on_it.filter(|one| counts(&one.run) && one.sent.bits_per_second > 0.0);
+        let mut pairs = BTreeSet::new();
+        let sent = on_it.fold(Sent::default(), |sum, one| {
+            pairs.insert((&one.run, &one.from, &one.to));
+            sum.and(one.sent)
+        });
+        Streams { pairs: pairs.len(), sent }
     }
 
     /// Traffic on the link between two workers, of all runs except one.
@@ -164,6 +178,21 @@ impl MeasuredLinks {
         self.0.remove(to);
     }
 
+    /// Rate of the link to a worker, bits per second, if known.
+    pub(crate) fn rate(&self, to: &str) -> Option<f64> {
+        self.0.get(to)?.rate.map(|rate| rate.bits_per_second)
+    }
+
+    /// Largest known rate of the links to some workers, bits per second.
+    pub(crate) fn best(&self, is_meant: impl Fn(&str) -> bool) -> Option<f64> {
+        self.0.keys().filter(|to| is_meant(to)).filter_map(|to| self.rate(to)).max_by(f64::total_cmp)
+    }
+
+    /// Workers that it is measured to.
+    pub(crate) fn destinations(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
+    }
+
     /// Whether traffic confirms the rate of the link to a worker.
     pub(crate) fn is_shown(&self, to: &str) -> bool {
         self.0.get(to).is_some_and(|way| way.is_shown(instant()))
@@ -193,23 +222,40 @@ impl Shared {
 
     /// Measured links between workers.
     pub(crate) fn way_views(&self) -> Vec<MeasuredLinkView> {
-        let traffic = self.traffic();
-        let workers = locked(&self.workers);
-        let mut all = Vec::new();
-        for (from, worker) in workers.iter() {
-            all.extend(worker.ways.0.iter().map(|(to, way)| MeasuredLinkView {
-                from: from.clone(),
-                to: to.clone(),
-                delay_seconds: way.round_trip_seconds / 2.0,
-                bits_per_second: way.rate.map(|rate| rate.bits_per_second),
-                shown_by: way.rate.map(|rate| match way.is_shown(instant()) {
-                    true => RateSource::Traffic,
-                    false => rate.source,
-                }),
-                sent_bits_per_second: traffic.between(from, to, None).bits_per_second,
-                age_seconds: way.came.elapsed().as_secs_f64(),
-                probing: way.probing,
+        let (traffic, places) = (self.traffic(), self.places());
+        let mut all: Vec<MeasuredLinkView> = Vec::new();
+        for (from, worker) in locked(&self.workers).iter() {
+            all.extend(worker.ways.0.iter().map(|(to, way)| {
+                let sent = traffic.between(from, to, None);
+                MeasuredLinkView {
+                    from: from.clone(),
+                    to: to.clone(),
+                    delay_seconds: way.round_trip_seconds / 2.0,
+                    bits_per_second: way.rate.map(|rate| rate.bits_per_second),
+                    shown_by: way.rate.map(|rate| match way.is_shown(instant()) {
+                        true => RateSource::Traffic,
+                        false => rate.source,
+                    }),
+                    sent_bits_per_second: sent.bits_per_second,
+                    age_seconds: way.came.elapsed().as_secs_f64(),
+                    probing: way.probing,
+                    is_waited_for: sent.is_waited_for,
+                    nominal_bits_per_second: None,
+                    hint: None,
+                    planned_bits_per_second: None,
+                    planned_by: None,
+                    planned_because: String::new(),
+                }
             }));
+        }
+        for view in &mut all {
+            let Some(ends) = places.get(&view.from).zip(places.get(&view.to)) else { continue };
+            view.nominal_bits_per_second = self.nominal_rate(None, &view.from, &view.to);
+            let hint = self.link_hint(ends, view.nominal_bits_per_second, For::Runs, &traffic);
+            let chosen = choose(view.nominal_bits_per_second, &hint, view.bits_per_second.zip(view.shown_by));
+            view.hint = hint.ok().map(|hint| LinkHint::from(&hint));
+            (view.planned_bits_per_second, view.planned_by) = (chosen.bits_per_second, chosen.by);
+            view.planned_because = chosen.why;
         }
         all
     }

@@ -1,8 +1,13 @@
 //! Assigns the workers of plans to workers of the cluster.
+mod exchanges;
+
+use super::link_hints::For;
+use super::measured_links::Place;
 use super::{Happened, Shared, backends, changing, locked};
 use crate::api::WorkerView;
 use crate::facts::{Document, Role};
-use crate::replanning::placement::{Spare, WorkerPreferences, best};
+use crate::replanning::placement::{Spare, WorkerPreferences, best, equals};
+use exchanges::{Candidate, Placed};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidemill_spec::plan::PlanWorker;
@@ -11,7 +16,31 @@ use tidemill_spec::plan::PlanWorker;
 /// none.
 pub(crate) fn choose(shared: &Shared, run: &str, version: u64, role: &str) -> Option<String> {
     let views = shared.worker_views();
-    shared.facts.look(|document| Choice::of(&views, document).choose(document, run, version, role))
+    shared.facts.look(|document| {
+        let choice = Choice::of(&views, document);
+        let (mut found, _) = choice.by_exchange(document, run, version, &[role], links(shared, run));
+        found.remove(role).or_else(|| choice.choose(document, run, version, role))
+    })
+}
+
+/// Returns bits per second that are left between two workers of places, by fresh hints.
+fn links<'a>(
+    shared: &'a Shared,
+    run: &'a str,
+) -> impl Fn((&str, &Place), (&str, &Place)) -> Result<f64, String> + Copy + 'a {
+    move |(from, here), (to, there)| {
+        let nominal = shared.nominal_rate(None, from, to);
+        let hint = shared.link_hint((here, there), nominal, For::Run(Some(run)), &shared.traffic())?;
+        hint.verdict.map(|_| hint.bits_per_second)
+    }
+}
+
+/// What a role gets.
+enum Wish {
+    /// This worker; none: it waits.
+    One(Option<String>),
+    /// The best one.
+    Best(WorkerPreferences, Role),
 }
 
 /// Chooses for a role whose process has ended. It stays on a draining worker if no other can take it.
@@ -62,17 +91,103 @@ impl<'a> Choice<'a> {
     }
 
     fn choose(&self, document: &Document, run: &str, version: u64, role: &str) -> Option<String> {
+        match self.wish(document, run, version, role) {
+            Wish::One(worker) => worker,
+            Wish::Best(wanted, own) => best(&self.able(&own), &wanted),
+        }
+    }
+
+    /// Chooses workers of these open roles by what they exchange with each other and with roles that have a worker, where workers are
+    /// equally good otherwise. Returns the reasons, too.
+    fn by_exchange(
+        &self,
+        document: &Document,
+        run: &str,
+        version: u64,
+        open: &[&str],
+        link: impl Fn((&str, &Place), (&str, &Place)) -> Result<f64, String> + Copy,
+    ) -> (BTreeMap<String, String>, Vec<String>) {
+        let place = |worker: &str| {
+            document.workers.get(worker).map(|of| (of.tier.clone(), of.location.clone())).unwrap_or_default()
+        };
+        let nothing = (BTreeMap::new(), Vec::new());
+        let Some((facts, roles)) = document.runs.get(run).and_then(|of| Some((of, of.roles_of(version)?)))
+        else {
+            return nothing;
+        };
+        let next = facts.next.as_ref().filter(|next| next.version == version).map(|next| &next.plan);
+        let flows = exchanges::flows(next.unwrap_or(&facts.plan));
+        let given =
+            |role: &String, worker: String| Placed { role: role.clone(), place: place(&worker), worker };
+        let is_open = |role: &String| open.contains(&role.as_str());
+        let others = roles.iter().filter(|(role, _)| !is_open(role));
+        let mut placed: Vec<Placed> =
+            others.filter_map(|(role, of)| Some(given(role, of.worker.clone()?))).collect();
+        let mut duties: BTreeMap<String, usize> =
+            self.spares.iter().map(|spare| (spare.name.clone(), spare.duties)).collect();
+        let mut groups: Vec<(WorkerPreferences, Role, Vec<String>)> = Vec::new();
+        for role in roles.keys().filter(|role| is_open(role)) {
+            match self.wish(document, run, version, role) {
+                Wish::One(None) => {}
+                Wish::One(Some(worker)) => {
+                    *duties.entry(worker.clone()).or_default() += 1;
+                    placed.push(given(role, worker));
+                }
+                Wish::Best(wanted, own) => {
+                    let same = |(known, of, _): &&mut (WorkerPreferences, Role, _)| {
+                        *known == wanted && of.backends == own.backends
+                    };
+                    match groups.iter_mut().find(same) {
+                        Some((.., group)) => group.push(role.clone()),
+                        None => groups.push((wanted, own, vec![role.clone()])),
+                    }
+                }
+            }
+        }
+        let (mut found, mut reasons) = nothing;
+        for (wanted, own, roles) in groups {
+            let able = self.able(&own);
+            let candidates = equals(&able, &wanted).into_iter().map(|spare| Candidate {
+                name: spare.name.clone(),
+                place: place(&spare.name),
+                duties: duties.get(&spare.name).copied().unwrap_or_default(),
+            });
+            let candidates: Vec<Candidate> = candidates.collect();
+            let worker_at = |of: &Place| {
+                let known = candidates.iter().map(|one| (&one.name, &one.place));
+                let mut known = known.chain(placed.iter().map(|one| (&one.worker, &one.place)));
+                known.find(|(_, place)| *place == of).map(|(worker, _)| worker.clone()).unwrap_or_default()
+            };
+            let hint = |here: &Place, there: &Place| {
+                let (one, other) = (worker_at(here), worker_at(there));
+                link((one.as_str(), here), (other.as_str(), there))
+            };
+            let Some((workers, why)) = exchanges::chosen(&roles, &candidates, &placed, &flows, hint) else {
+                continue;
+            };
+            reasons
+                .push(format!("{} of run {run} get workers by what they exchange: {why}", roles.join(", ")));
+            for (role, worker) in workers {
+                *duties.entry(worker.clone()).or_default() += 1;
+                placed.push(given(&role, worker.clone()));
+                found.insert(role, worker);
+            }
+        }
+        (found, reasons)
+    }
+
+    fn wish(&self, document: &Document, run: &str, version: u64, role: &str) -> Wish {
         let run = document.runs.get(run);
         let roles = run.and_then(|run| run.roles_of(version));
         let own = roles.and_then(|roles| roles.get(role)).cloned().unwrap_or_default();
         if let Some(worker) = own.worker.as_deref().filter(|worker| self.can(worker)) {
-            return Some(worker.to_owned());
+            return Wish::One(Some(worker.to_owned()));
         }
         if own.is_bound && own.worker.is_some() {
-            return None;
+            return Wish::One(None);
         }
         if self.can(role) && self.has_all(role, &own) {
-            return Some(role.to_owned());
+            return Wish::One(Some(role.to_owned()));
         }
         let plans = run.into_iter().flat_map(|run| {
             let next = run.next.as_ref().filter(|next| next.version == version).map(|next| &next.plan);
@@ -86,7 +201,7 @@ impl<'a> Choice<'a> {
         let location = location.or(of_plan(|worker| worker.location.clone()));
         let tier = known.and_then(|view| view.tier.clone()).or(of_plan(|worker| Some(worker.tier.clone())));
         let worker_type = of_plan(|worker| Some(worker.worker_type.clone()));
-        best(&self.able(&own), &WorkerPreferences { tier, location, worker_type })
+        Wish::Best(WorkerPreferences { tier, location, worker_type }, own)
     }
 }
 
@@ -109,20 +224,24 @@ pub(crate) fn without_place(shared: &Shared, run: &str, version: u64) -> Option<
 /// Assigns all open roles of a run at once, to change the facts only once.
 pub(crate) fn place_first(shared: &Shared, run: &str, version: u64) {
     let views = shared.worker_views();
-    let chosen: Vec<(String, String)> = shared.facts.look(|document| {
+    shared.read_files();
+    let (chosen, reasons) = shared.facts.look(|document| {
         let mut choice = Choice::of(&views, document);
         let roles = document.runs.get(run).and_then(|run| run.roles_of(version));
         let open = roles.into_iter().flatten().filter(|(_, of)| of.worker.is_none());
-        let mut chosen = Vec::new();
-        for (role, _) in open {
-            if let Some(worker) = choice.choose(document, run, version, role) {
+        let open: Vec<&str> = open.map(|(role, _)| role.as_str()).collect();
+        let (mut found, reasons) = choice.by_exchange(document, run, version, &open, links(shared, run));
+        let mut chosen: Vec<(String, String)> = Vec::new();
+        for role in open {
+            let worker = found.remove(role).or_else(|| choice.choose(document, run, version, role));
+            if let Some(worker) = worker {
                 if let Some(spare) = choice.spares.iter_mut().find(|spare| spare.name == worker) {
                     spare.duties += 1;
                 }
-                chosen.push((role.clone(), worker));
+                chosen.push((role.to_owned(), worker));
             }
         }
-        chosen
+        (chosen, reasons)
     });
     if chosen.is_empty() {
         return;
@@ -133,7 +252,9 @@ pub(crate) fn place_first(shared: &Shared, run: &str, version: u64) {
         worker: Some(worker),
         text: format!("worker {worker} starts '{role}' of run {run}"),
     });
-    shared.tell_all(happened.collect(), |document| {
+    let placed =
+        reasons.into_iter().map(|text| Happened { kind: "roles_placed", run: Some(run), worker: None, text });
+    shared.tell_all(placed.chain(happened).collect(), |document| {
         let Some(roles) = document.runs.get_mut(run).and_then(|run| run.roles_of_mut(version)) else {
             return;
         };
@@ -234,7 +355,8 @@ mod tests {
     use crate::controller::{Controller, ControllerOptions};
     use crate::facts::{RunFacts, WorkerFacts};
     use std::path::Path;
-    use tidemill_spec::plan::{Plan, PlanWorkflow};
+    use tidemill_spec::plan::{Plan, PlanEdge, PlanWorkflow, Stage};
+    use tidemill_spec::units::{Bytes, Rate};
 
     fn view(name: &str, is_alive: bool) -> WorkerView {
         let text = format!(
@@ -292,6 +414,45 @@ mod tests {
         assert_eq!(chosen(&views, "x").as_deref(), Some("b"));
         assert_eq!(chosen(&views[..1], "x"), None);
         assert_eq!(chosen(&[of("x", None), of("b", Some(&["ort"]))], "x").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn roles_that_exchange_much_get_workers_of_one_site() {
+        let mut document = Document::default();
+        let site = |name: &str| Some(if matches!(name, "a" | "c") { "north" } else { "south" }.to_owned());
+        let views = ["a", "b", "c", "d"].map(|name| {
+            document.workers.or_insert(name, WorkerFacts::default()).location = site(name);
+            WorkerView { location: site(name), ..view(name, true) }
+        });
+        let mut plan = Plan::new(PlanWorkflow { name: "w".into(), digest: None });
+        let open = ["m1", "m2", "r1", "r2"];
+        plan.stages = open.map(|role| Stage::new(role, role, role)).to_vec();
+        for (from, to, bytes) in [("m1", "r1", 1), ("m1", "r2", 900), ("m2", "r1", 900), ("m2", "r2", 1)] {
+            let mut edge = PlanEdge::new(from, to, 0);
+            (edge.bytes_per_record, edge.rate) = (Some(Bytes(bytes)), Some(Rate(100.0)));
+            plan.edges.push(edge);
+        }
+        let mut run = RunFacts::test(plan, RunState::Starting);
+        run.roles = open.map(|role| (role.to_owned(), Role::default())).into();
+        document.runs.insert("night".to_owned(), run);
+        let choose = |document: &Document, open: &[&str]| {
+            let link = |_: (&str, &Place), _: (&str, &Place)| Err("nothing is counted".to_owned());
+            Choice::of(&views, document).by_exchange(document, "night", 1, open, link)
+        };
+        let (found, why) = choose(&document, &open);
+        let at = |role: &str| site(&found[role]);
+        assert_eq!((at("m1"), at("m2")), (at("r2"), at("r1")), "{found:?}");
+        assert_ne!(at("m1"), at("m2"), "one role each");
+        let text = "m1, m2, r1, r2 of run night get workers by what they exchange: 1.6kbps leave a site instead of 1.44Mbps, \
+                    by topology only, because nothing is counted";
+        assert_eq!(why, [text]);
+        // One of them is lost: the next worker of its role is at the site of the other end.
+        let roles = document.runs.get_mut("night").and_then(|run| run.roles_of_mut(1)).unwrap();
+        for (role, worker) in [("m1", "a"), ("r1", "d"), ("m2", "d"), ("r2", "gone")] {
+            roles.entry(role.to_owned()).or_default().worker = Some(worker.to_owned());
+        }
+        let (found, _) = choose(&document, &["r2"]);
+        assert_eq!(found, [("r2".to_owned(), "c".to_owned())].into(), "b has as few roles, in the south");
     }
 
     fn options(folder: &Path) -> ControllerOptions {

@@ -12,14 +12,15 @@ mod plans;
 mod taken;
 
 pub(crate) use crate::replanning::assessment::mark_of;
-pub(crate) use machines::{LinkFact, Machine, infrastructure, named};
+pub(crate) use machines::{LinkFact, Machine, infrastructure, machine_names, named, rank};
 pub(crate) use plans::{PlanningRequest, pinned};
 pub(crate) use taken::{Taken, part_of_quota, taken};
 
+use super::link_hints::{For, Nominal, choose, rate};
 use super::measured_links::STALE;
 use super::{Shared, locked};
-use crate::api::{InfrastructureView, WorkerView};
-use std::collections::BTreeMap;
+use crate::api::{InfrastructureView, RateSource, WorkerView};
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::infrastructure::Infrastructure;
 
 /// Rate in bits per second assumed for a link that other runs use fully.
@@ -85,21 +86,38 @@ impl Shared {
         measured
     }
 
-    /// Measured links between workers, less the traffic of all runs except one.
-    fn link_facts(&self, except: Option<&str>) -> Vec<LinkFact> {
-        let traffic = self.traffic();
+    /// Links between workers, less the traffic of all runs except one, with notes about those whose rate follows from hints. `file` has
+    /// their nominal rates.
+    fn link_facts(&self, file: Option<&Nominal>, except: Option<&str>) -> (Vec<LinkFact>, Vec<String>) {
+        let (traffic, places) = (self.traffic(), self.places());
         let fresh = self.way_views().into_iter().filter(|link| link.age_seconds < STALE.as_secs_f64());
-        fresh
-            .map(|link| {
-                let others = traffic.between(&link.from, &link.to, except).bits_per_second;
-                LinkFact {
-                    delay_seconds: link.delay_seconds,
-                    bits_per_second: link.bits_per_second.map(|rate| (rate - others).max(LEAST_RATE)),
-                    from: link.from,
-                    to: link.to,
-                }
-            })
-            .collect()
+        let mut notes = BTreeSet::new();
+        let facts = fresh.map(|link| {
+            let others = traffic.between(&link.from, &link.to, except).bits_per_second;
+            let probe = link.bits_per_second.map(|rate| (rate - others).max(LEAST_RATE)).zip(link.shown_by);
+            let nominal = self.nominal_rate(file, &link.from, &link.to);
+            let hint = match places.get(&link.from).zip(places.get(&link.to)) {
+                Some(ends) => self.link_hint(ends, nominal, For::Run(except), &traffic),
+                None => Err("its workers have left".to_owned()),
+            };
+            let chosen = choose(nominal, &hint, probe);
+            if let (Some(RateSource::Hint), Some(bits)) = (chosen.by, chosen.bits_per_second) {
+                let (bits, why) = (rate(bits), &chosen.why);
+                notes.insert(format!("the link from {} to {} has {bits} by hint: {why}", link.from, link.to));
+            }
+            let is_measured = chosen.by != Some(RateSource::Nominal);
+            LinkFact {
+                delay_seconds: link.delay_seconds,
+                bits_per_second: chosen
+                    .bits_per_second
+                    .filter(|_| is_measured)
+                    .map(|bits| bits.max(LEAST_RATE)),
+                from: link.from,
+                to: link.to,
+            }
+        });
+        let facts = facts.collect();
+        (facts, notes.into_iter().collect())
     }
 
     /// Describes the joined workers as an infrastructure, less the usage of all runs except one, with notes. `file` gives machines, prices
@@ -112,11 +130,14 @@ impl Shared {
         file: Option<&Infrastructure>,
         except: Option<&str>,
     ) -> Result<(Infrastructure, Vec<String>), String> {
-        let (machines, taken, links) = (self.machines(), self.taken(except), self.link_facts(except));
-        match file {
-            Some(file) => named(file, &machines, &taken, &links),
-            None => infrastructure(&machines, &taken, &links),
-        }
+        let (machines, taken) = (self.machines(), self.taken(except));
+        let (links, of_links) = self.link_facts(file.map(Nominal::of).as_ref(), except);
+        let (infrastructure, mut notes) = match file {
+            Some(file) => named(file, &machines, &taken, &links)?,
+            None => infrastructure(&machines, &taken, &links)?,
+        };
+        notes.extend(of_links);
+        Ok((infrastructure, notes))
     }
 
     /// Renders the infrastructure as a file.

@@ -400,6 +400,7 @@ impl Shared {
         let levels: Vec<LevelView> = self.late(name).levels.into_iter().map(LevelView::from).collect();
         let figures = observer.map(|observer| figures(&observer));
         let alive = self.alive_workers();
+        let fetching = self.fetching_of(name);
         self.facts.look(|document| {
             let run = document.runs.get(name)?;
             let figures = figures.map(|figures| figures.and(run.before)).or(run.last).unwrap_or(run.before);
@@ -441,6 +442,7 @@ impl Shared {
                 outputs,
                 placement,
                 opening,
+                fetching,
                 levels,
                 promises: run.promises.clone(),
                 cuts,

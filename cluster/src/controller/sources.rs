@@ -1,136 +1,182 @@
-//! Chooses the source of a file for each worker: the controller serves a few workers, and they serve the others, which spares the
-//! controller's uplink.
+//! Chooses the source of a file for each worker, and follows how files reach workers. The choice itself is in [`tree`].
+mod tree;
+
 use super::answering::{Answer, No, blocking, worker};
-use super::{Shared, locked};
-use crate::api::{OBJECT_STORE, Source, SourceRequest};
+use super::racks::rack_of;
+use super::{LiveWorker, Shared, locked};
+use crate::api::{FetchView, Fetching, OBJECT_STORE, Source, SourceRequest};
+use crate::blobs::is_digest;
 use crate::clock::instant;
 use axum::Json;
 use axum::extract::{ConnectInfo, Path, State};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tidemill_app::figures::bytes;
 use tidemill_http::server::Peer;
+pub(crate) use tree::RollOuts;
+use tree::{Asker, Candidate, Choice, Origin, RollOut, Taker};
 
-/// Copies of a file that the controller sends at the same time.
-const MOST_COPIES: usize = 2;
-/// Workers that have files from one worker at the same time.
-const MOST_TAKERS: usize = 2;
-/// Time after which a silent taker has given up.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a worker asks again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Time after the start in which the workers that were there before are waited for.
+const SETTLING: Duration = Duration::from_secs(3);
+/// Files that a worker fetches at the same time, as far as they are followed.
+const MOST_FETCHED: usize = 64;
+/// Size from which on an event reports that a file has reached its workers.
+const LARGE: u64 = 1 << 20;
 
-/// A worker that is fetching a file.
-struct Taker {
-    worker: String,
-    /// None: from the controller.
-    from: Option<String>,
-    heard: Instant,
+/// Whether a live worker has a file.
+fn holds(workers: &BTreeMap<String, LiveWorker>, name: &str, digest: &str) -> bool {
+    workers.get(name).is_some_and(|live| live.held.contains(digest))
 }
 
-/// Takers of files, by digest.
-#[derive(Default)]
-pub(crate) struct Takers(BTreeMap<String, Vec<Taker>>);
-
-/// A worker that holds a file and can be dialled.
-struct Holder {
-    name: String,
-    place: String,
-}
-
-impl Takers {
-    /// Chooses the source for a worker. `holders` have the file; `alive` are the live workers.
-    fn choose(
-        &mut self,
-        digest: &str,
-        worker: &str,
-        holders: &[Holder],
-        done: &BTreeSet<String>,
-        alive: &BTreeSet<String>,
-        now: Instant,
-    ) -> Source {
-        for takers in self.0.values_mut() {
-            // A worker that asks for the next file has the previous one.
-            let has_it = |one: &Taker| one.worker == worker;
-            takers.retain(|one| {
-                !has_it(one) && now.duration_since(one.heard) < PATIENCE && alive.contains(&one.worker)
-            });
-        }
-        let of_this = self.0.entry(digest.to_owned()).or_default();
-        of_this.retain(|one| !done.contains(&one.worker));
-        // A worker that fetches many files in a row counts once.
-        let busy = |name: &str| {
-            let others = self.0.values().flatten().filter(|one| one.worker != worker);
-            let there = others.filter(|one| one.from.as_deref() == Some(name));
-            there.map(|one| one.worker.as_str()).collect::<BTreeSet<_>>().len()
-        };
-        let free = holders.iter().map(|holder| (busy(&holder.name), &holder.name, holder));
-        let free = free.filter(|(busy, ..)| *busy < MOST_TAKERS).min_by_key(|(busy, name, _)| (*busy, *name));
-        let (from, source) = match free {
-            Some((.., holder)) => (Some(holder.name.clone()), Source::Worker { place: holder.place.clone() }),
-            None => {
-                let copies =
-                    self.0.get(digest).into_iter().flatten().filter(|one| one.from.is_none()).count();
-                if !holders.is_empty() || copies >= MOST_COPIES {
-                    self.0.retain(|_, takers| !takers.is_empty());
-                    return Source::Wait { milliseconds: PAUSE.as_millis().try_into().unwrap_or(u64::MAX) };
-                }
-                (None, Source::Controller)
-            }
-        };
-        let taker = Taker { worker: worker.to_owned(), from, heard: now };
-        self.0.entry(digest.to_owned()).or_default().push(taker);
-        self.0.retain(|_, takers| !takers.is_empty());
-        source
-    }
-
-    /// Drops takers that hold their file now.
-    fn forget(&mut self, holds: impl Fn(&str, &str) -> bool) {
-        for (digest, takers) in &mut self.0 {
-            takers.retain(|one| !holds(&one.worker, digest));
-        }
-        self.0.retain(|_, takers| !takers.is_empty());
-    }
-
-    fn heard(&mut self, digest: &str, worker: &str, now: Instant) {
-        let takers = self.0.get_mut(digest).into_iter().flatten();
-        takers.filter(|one| one.worker == worker).for_each(|one| one.heard = now);
-    }
+/// The place at which a worker gives files.
+fn place_of(live: &LiveWorker) -> Option<&str> {
+    live.heartbeat.health.as_ref()?.files_at.as_deref()
 }
 
 impl Shared {
     fn source(&self, digest: &str, name: &str, failed: &[String]) -> Source {
-        let (mut holders, mut done, mut alive) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        let workers = locked(&self.workers);
-        for (holder, live) in workers.iter().filter(|(_, live)| live.is_alive) {
-            alive.insert(holder.clone());
-            if !live.held.contains(digest) {
-                continue;
-            }
-            done.insert(holder.clone());
-            let place = live.heartbeat.health.as_ref().and_then(|health| health.files_at.clone());
-            if let Some(place) = place.filter(|place| holder != name && !failed.contains(place)) {
-                holders.push(Holder { name: holder.clone(), place });
-            }
+        if !is_digest(digest) {
+            return Source::Controller;
         }
-        let mut takers = locked(&self.takers);
-        takers.forget(|worker, digest| workers.get(worker).is_some_and(|live| live.held.contains(digest)));
-        drop(workers);
-        let chosen = takers.choose(digest, name, &holders, &done, &alive, instant());
-        drop(takers);
         // The store serves many at once, without the controller's uplink.
         let is_open = !failed.iter().any(|place| place == OBJECT_STORE);
-        match &chosen {
-            Source::Controller | Source::Wait { .. } if is_open => {
-                self.blobs.link(digest).map_or(chosen, |link| Source::Store { link })
-            }
-            _ => chosen,
+        let link = if is_open { self.blobs.link(digest) } else { None };
+        let now = instant();
+        let wait = Source::Wait { milliseconds: PAUSE.as_millis().try_into().unwrap_or(u64::MAX) };
+        let workers = locked(&self.workers);
+        if !workers.contains_key(name) || self.begun.elapsed() < SETTLING && self.misses_any(&workers) {
+            return wait;
         }
+        let racks: BTreeMap<&str, String> = self.facts.look(|document| {
+            let rack = |(name, live): (&String, &LiveWorker)| {
+                rack_of(&live.heartbeat.labels, document.workers.get(name))
+            };
+            workers.iter().map(|of| (of.0.as_str(), rack(of))).collect()
+        });
+        let rack_at = |name: &str| racks.get(name).map_or("", String::as_str);
+        let candidates: Vec<Candidate<'_>> = workers
+            .iter()
+            .filter(|(other, live)| *other != name && live.is_alive)
+            .filter(|(_, live)| place_of(live).is_some_and(|place| !failed.iter().any(|one| one == place)))
+            .map(|(other, live)| Candidate {
+                name: other,
+                rack: rack_at(other).to_owned(),
+                is_complete: live.held.contains(digest),
+                gives_parts: live.heartbeat.fetching.is_some(),
+            })
+            .collect();
+        let asker = Asker { worker: name, rack: rack_at(name), digest, has_store: link.is_some() };
+        let rate = |from: &str| {
+            let direct = workers.get(from).and_then(|live| live.ways.rate(name));
+            if direct.is_some() || rack_at(from) == asker.rack {
+                return direct;
+            }
+            // All workers of two racks share a link.
+            let near = workers.iter().filter(|(other, _)| rack_at(other) == rack_at(from));
+            near.filter_map(|(_, live)| live.ways.best(|to| rack_at(to) == asker.rack)).max_by(f64::total_cmp)
+        };
+        let mut roll_outs = locked(&self.roll_outs);
+        let is_alive = |name: &str| workers.get(name).is_some_and(|live| live.is_alive);
+        roll_outs.tidy(|worker, digest| holds(&workers, worker, digest), is_alive, now);
+        let choice = roll_outs.choose(&asker, &candidates, rate, now);
+        drop(roll_outs);
+        match choice {
+            Choice::From(Origin::Worker(from)) => {
+                let place = workers.get(&from).and_then(place_of).unwrap_or_default();
+                Source::Worker { place: place.to_owned() }
+            }
+            Choice::From(Origin::Store) => link.map_or(Source::Controller, |link| Source::Store { link }),
+            Choice::From(Origin::Controller) => Source::Controller,
+            Choice::Wait => wait,
+        }
+    }
+
+    /// Whether a worker that was there before this process has not been heard since: what it has and fetches is not known yet.
+    fn misses_any(&self, workers: &BTreeMap<String, LiveWorker>) -> bool {
+        self.facts.look(|document| {
+            document.workers.iter().any(|(name, facts)| !facts.is_lost && !workers.contains_key(name))
+        })
     }
 
     /// A worker still fetches a file from here.
     pub(super) fn gives(&self, digest: &str, name: &str) {
-        locked(&self.takers).heard(digest, name, instant());
+        locked(&self.roll_outs).heard(digest, name, instant());
+    }
+
+    /// A worker says what it is fetching. Reports files that have reached all who asked for them.
+    pub(super) fn fetches(&self, name: &str, fetching: &[Fetching]) {
+        let finished = {
+            let workers = locked(&self.workers);
+            let now = instant();
+            let rack = self.facts.look(|document| {
+                let labels = workers.get(name).map(|live| &live.heartbeat.labels);
+                labels.map_or_else(String::new, |labels| rack_of(labels, document.workers.get(name)))
+            });
+            let mut roll_outs = locked(&self.roll_outs);
+            let fetching = &fetching[..fetching.len().min(MOST_FETCHED)];
+            let at = |place: &str| {
+                workers.iter().find(|(_, live)| place_of(live) == Some(place)).map(|(name, _)| name.clone())
+            };
+            roll_outs.told((name, &rack), fetching, at, now);
+            let is_alive = |name: &str| workers.get(name).is_some_and(|live| live.is_alive);
+            roll_outs.tidy(|worker, digest| holds(&workers, worker, digest), is_alive, now);
+            roll_outs.finished(|worker, digest| holds(&workers, worker, digest), now)
+        };
+        for (digest, roll_out) in finished.iter().filter(|(_, of)| of.workers.len() > 1) {
+            self.tell_rolled_out(digest, roll_out);
+        }
+    }
+
+    fn tell_rolled_out(&self, digest: &str, roll_out: &RollOut) {
+        let file = self.facts.look(|document| {
+            let mut files = document.runs.iter().flat_map(|(_, run)| &run.bundle.files);
+            files.find(|file| file.digest == digest).cloned()
+        });
+        let Some(file) = file.filter(|file| file.bytes >= LARGE) else { return };
+        let (workers, racks, copies) = (roll_out.workers.len(), roll_out.racks.len(), roll_out.copies);
+        let racks = if racks == 1 { "1 rack".to_owned() } else { format!("{racks} racks") };
+        let copies = if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") };
+        let text = format!(
+            "`{}` ({}) has reached {workers} workers of {racks} after {:.1} s; {copies} came from outside the racks",
+            file.path,
+            bytes(file.bytes),
+            roll_out.took().as_secs_f64()
+        );
+        self.tell("rolled_out", None, None, &text);
+    }
+
+    /// Files of a run that its workers are fetching now.
+    pub(super) fn fetching_of(&self, run: &str) -> Vec<FetchView> {
+        let roll_outs = locked(&self.roll_outs);
+        if roll_outs.0.values().all(|of| of.takers.is_empty()) {
+            return Vec::new();
+        }
+        self.facts.look(|document| {
+            let Some(run) = document.runs.get(run).filter(|run| !run.state.is_over()) else {
+                return Vec::new();
+            };
+            let next = run.next.as_ref().map(|next| &next.roles);
+            let roles = || run.roles.values().chain(next.into_iter().flat_map(BTreeMap::values));
+            let is_of_run = |taker: &&Taker| roles().any(|role| role.worker.as_ref() == Some(&taker.worker));
+            let mut views = Vec::new();
+            for file in &run.bundle.files {
+                let takers = roll_outs.0.get(&file.digest).into_iter().flat_map(|of| &of.takers);
+                views.extend(takers.filter(is_of_run).map(|taker| FetchView {
+                    worker: taker.worker.clone(),
+                    path: file.path.clone(),
+                    bytes: taker.bytes,
+                    size: file.bytes,
+                    from: match &taker.from {
+                        Origin::Worker(name) => Some(name.clone()),
+                        Origin::Controller | Origin::Store => None,
+                    },
+                }));
+            }
+            views
+        })
     }
 }
 
@@ -145,95 +191,4 @@ pub(super) async fn source(
         Ok::<_, No>(Json(shared.source(&digest, &name, &request.failed)))
     })
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two files that were served but not yet reported would delay all others.
-    #[test]
-    fn many_small_files_come_one_after_the_other() {
-        let (mut takers, now) = (Takers::default(), instant());
-        let alive = BTreeSet::from(["edge".to_owned(), "hub".to_owned()]);
-        let holders = [Holder { name: "hub".into(), place: "hub:1".into() }];
-        for number in 0..50 {
-            let source =
-                takers.choose(&format!("file {number}"), "edge", &holders, &BTreeSet::new(), &alive, now);
-            assert!(matches!(source, Source::Worker { .. }), "file {number}: {source:?}");
-        }
-    }
-
-    /// Twenty workers start at once and need a second for a copy: two copies come from the controller, and each worker serves at most two
-    /// at a time.
-    #[test]
-    fn a_roll_out_to_twenty_takes_two_copies_from_the_controller() {
-        let names: BTreeSet<String> = (0..20).map(|number| format!("w{number:02}")).collect();
-        let (mut takers, begin) = (Takers::default(), instant());
-        let (mut done, mut having) = (BTreeSet::new(), BTreeMap::<String, (u64, Source)>::new());
-        let mut copies = 0;
-        for tick in 0..100 {
-            let now = begin + Duration::from_millis(200 * tick);
-            let (ready, still): (BTreeMap<_, _>, BTreeMap<_, _>) =
-                having.into_iter().partition(|(_, (since, _))| tick - since >= 5);
-            having = still;
-            done.extend(ready.into_keys());
-            for name in names.iter().filter(|name| !done.contains(*name)) {
-                if having.contains_key(name) {
-                    continue;
-                }
-                let holders: Vec<Holder> = done
-                    .iter()
-                    .map(|name| Holder { name: name.clone(), place: format!("{name}:1") })
-                    .collect();
-                match takers.choose("d", name, &holders, &done, &names, now) {
-                    Source::Wait { .. } => {}
-                    source => {
-                        copies += u32::from(source == Source::Controller);
-                        having.insert(name.clone(), (tick, source));
-                    }
-                }
-            }
-            for place in having.values().map(|(_, source)| source).filter(|one| **one != Source::Controller) {
-                assert!(having.values().filter(|(_, source)| source == place).count() <= MOST_TAKERS);
-            }
-            if done.len() == names.len() {
-                assert!(tick <= 25, "as a tree grows, not one after the other: {tick}");
-                break;
-            }
-        }
-        assert_eq!((copies, done.len()), (2, 20));
-    }
-
-    #[test]
-    fn who_gives_up_or_is_lost_makes_room() {
-        let (mut takers, now) = (Takers::default(), instant());
-        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        let (alive, nobody) = (all(&["a", "b", "c"]), BTreeSet::new());
-        let mut ask = |worker: &str, alive: &BTreeSet<String>, now| {
-            takers.choose("d", worker, &[], &nobody, alive, now)
-        };
-        assert_eq!(ask("a", &alive, now), Source::Controller);
-        assert_eq!(ask("a", &alive, now), Source::Controller, "it asks again");
-        assert_eq!(ask("b", &alive, now), Source::Controller);
-        assert!(matches!(ask("c", &alive, now), Source::Wait { .. }));
-        assert_eq!(ask("c", &all(&["b", "c"]), now), Source::Controller, "a is lost");
-        assert!(matches!(ask("a", &alive, now), Source::Wait { .. }));
-        assert_eq!(ask("a", &alive, now + PATIENCE), Source::Controller, "the others say nothing");
-    }
-
-    /// A worker fetches hundreds of small files from another one, without waiting for earlier ones.
-    #[test]
-    fn many_files_from_one_worker_are_had_one_after_the_other() {
-        let (mut takers, now) = (Takers::default(), instant());
-        let alive: BTreeSet<String> = ["giver", "taker", "late"].map(str::to_owned).into();
-        let holder = || vec![Holder { name: "giver".into(), place: "giver:1".into() }];
-        let done = BTreeSet::from(["giver".to_owned()]);
-        for number in 0..100 {
-            let found = takers.choose(&format!("{number}"), "taker", &holder(), &done, &alive, now);
-            assert!(matches!(found, Source::Worker { .. }), "file {number}");
-        }
-        takers.forget(|worker, _| worker == "taker");
-        assert!(takers.0.is_empty(), "it holds all of them");
-    }
 }

@@ -6,7 +6,8 @@ use super::runs::{Job, LiveRun};
 use super::{Shared, locked, placing};
 use crate::agent::health::civil_milliseconds;
 use crate::api::{
-    Assignment, Duties, Heartbeat, HostStatus, LinkTarget, NetReport, Quota, WorkerHealth, WorkerView,
+    Assignment, Duties, Heartbeat, HostStatus, LinkTarget, NetReport, Quota, TrafficReport, WorkerHealth,
+    WorkerView,
 };
 use crate::clock::instant;
 use crate::facts::{Document, Role, RunFacts, WorkerFacts};
@@ -43,6 +44,8 @@ pub(crate) struct LiveWorker {
     pub(crate) address: String,
     /// Measured links to others.
     pub(crate) ways: MeasuredLinks,
+    /// Last report about the traffic of its machine.
+    pub(crate) traffic: Option<(Instant, TrafficReport)>,
     /// Digests of the files that it can serve.
     pub(crate) held: BTreeSet<String>,
     /// Its clock less ours, milliseconds.
@@ -145,6 +148,7 @@ impl Shared {
         let (folders, probed) = (heartbeat.folders.clone(), heartbeat.probed.take());
         let follows = heartbeat.follows.take();
         let lost_files = std::mem::take(&mut heartbeat.lost_files);
+        let fetching = heartbeat.fetching.clone().unwrap_or_default();
         let tell_held;
         let traffic = self.traffic();
         let is_new = {
@@ -180,6 +184,8 @@ impl Shared {
             }
             let news = heartbeat.net.take().map(Arc::new);
             let net = news.or_else(|| known.as_ref()?.net.clone());
+            let counted = heartbeat.traffic.take().map(|report| (instant(), report));
+            let counted = counted.or_else(|| known.as_ref()?.traffic.clone());
             let (known_held, measures) = known.map(|worker| (worker.held, worker.measures)).unzip();
             let held = match heartbeat.held.take() {
                 Some(held) => Some(held.into_iter().collect()),
@@ -197,6 +203,7 @@ impl Shared {
                 heartbeat,
                 address,
                 ways,
+                traffic: counted,
                 measures: measures.flatten(),
                 net,
                 rhythm,
@@ -238,6 +245,7 @@ impl Shared {
                 format!("worker {name} has lost {lost_files} kept files: it fetches the needed ones again");
             self.tell("files_lost", None, Some(name), &text);
         }
+        self.fetches(name, &fetching);
         let revoked = self.authority.revoked_serials().iter().map(ToString::to_string).collect();
         let unsettled = self.unsettled();
         let (assignments, digest, is_same) = self.assigned(name, follows.as_deref(), &unsettled);
@@ -253,17 +261,19 @@ impl Shared {
             probe: self.probing(name, probed.as_ref()),
             measure: self.ways_to_measure(name),
             drained_paths: self.drained_paths(name),
+            groups: self.group_duties(name),
             net_policies: Some(self.net_policies(name).into_iter().map(|of| of.policy).collect()),
             term: self.term(),
         })
     }
 
-    /// Workers to measure the link to, marked where traffic shows the rate.
+    /// Workers to measure the link to, marked where traffic of runs or of machines shows the rate.
     fn ways_to_measure(&self, name: &str) -> Vec<LinkTarget> {
         let mut targets = self.ways_of(name);
+        let shown = self.shown_by_hints(name);
         if let Some(worker) = locked(&self.workers).get(name) {
             for target in &mut targets {
-                target.only_delay = worker.ways.is_shown(&target.worker);
+                target.only_delay = worker.ways.is_shown(&target.worker) || shown.contains(&target.worker);
             }
         }
         targets
@@ -580,3 +590,5 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::hears;

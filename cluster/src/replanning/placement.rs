@@ -35,6 +35,19 @@ pub fn best(spares: &[Spare], wanted: &WorkerPreferences) -> Option<String> {
     least.map(|spare| spare.name.clone())
 }
 
+/// The workers that are as good as the best one by tier, location and type.
+pub fn equals<'a>(spares: &'a [Spare], wanted: &WorkerPreferences) -> Vec<&'a Spare> {
+    let key = |spare: &Spare| {
+        (
+            spare.tier != wanted.tier,
+            spare.location != wanted.location,
+            spare.worker_type != wanted.worker_type,
+        )
+    };
+    let least = spares.iter().map(key).min();
+    spares.iter().filter(|spare| Some(key(spare)) == least).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +73,7 @@ mod tests {
             worker_type: Some("small".into()),
         };
         assert_eq!(best(&all, &wanted).as_deref(), Some("d"));
+        assert_eq!(equals(&all, &wanted).iter().map(|of| of.name.as_str()).collect::<Vec<_>>(), ["c", "d"]);
         assert_eq!(best(&all[..2], &wanted).as_deref(), Some("b"));
         assert_eq!(best(&all[..1], &wanted).as_deref(), Some("a"));
         assert_eq!(best(&[], &wanted), None);

@@ -4,6 +4,7 @@ mod again;
 mod cache;
 mod heartbeats;
 mod net_policies;
+mod parents;
 mod place;
 mod renewal;
 mod roll_out;

@@ -98,8 +98,15 @@ impl Place {
 
     /// Starts an agent whose processes are this command.
     pub(crate) fn agent(&mut self, name: &str, token: &str, command: &[&str]) {
-        let options = AgentOptions {
+        let (options, end) = (self.options(name, token, command), Arc::clone(&self.end));
+        self.agents.push(std::thread::spawn(move || agent::serve(&options, &end, |_| {})));
+    }
+
+    /// Settings of such an agent.
+    pub(crate) fn options(&self, name: &str, token: &str, command: &[&str]) -> AgentOptions {
+        AgentOptions {
             paths: Default::default(),
+            traffic: Default::default(),
             capacity: Default::default(),
             metrics: None,
             folder: self.folder.path().join(name),
@@ -118,9 +125,7 @@ impl Place {
             results: Vec::new(),
             command: command.iter().map(|part| (*part).to_owned()).collect(),
             net_command: Vec::new(),
-        };
-        let end = Arc::clone(&self.end);
-        self.agents.push(std::thread::spawn(move || agent::serve(&options, &end, |_| {})));
+        }
     }
 }
 

@@ -15,14 +15,14 @@ const WORKERS: usize = 20;
 const MODEL: usize = 7 << 20;
 
 /// A chain of filters, each on a worker of its own.
-fn chain() -> (String, String) {
+fn chain(workers: usize) -> (String, String) {
     let mut workflow = "version: 1\nname: chain\nsources:\n  - id: rows\n    kind: csv\n    \
         options: {path: rows.csv, columns: {n: int64}}\noperators:\n"
         .to_owned();
     let mut plan = "version: 1\nworkflow: {name: chain}\nworkers:\n".to_owned();
     let (mut stages, mut route, mut edges) = (String::new(), String::new(), String::new());
     let names: Vec<String> = std::iter::once("rows".to_owned())
-        .chain((1..WORKERS - 1).map(|number| format!("f{number}")))
+        .chain((1..workers - 1).map(|number| format!("f{number}")))
         .chain(["kept".to_owned()])
         .collect();
     for (number, name) in names.iter().enumerate() {
@@ -32,7 +32,7 @@ fn chain() -> (String, String) {
         if number > 0 {
             let _ = writeln!(edges, "  - {{from: {}, to: {name}}}", names[number - 1]);
         }
-        if number > 0 && number + 1 < WORKERS {
+        if number > 0 && number + 1 < workers {
             let input = &names[number - 1];
             let _ = writeln!(
                 workflow,
@@ -40,7 +40,7 @@ fn chain() -> (String, String) {
             );
         }
     }
-    let last = &names[WORKERS - 2];
+    let last = &names[workers - 2];
     let _ = writeln!(
         workflow,
         "sinks:\n  - {{id: kept, kind: jsonl, input: {last}, options: {{path: kept.jsonl}}}}"
@@ -53,21 +53,9 @@ fn chain() -> (String, String) {
     (workflow, plan)
 }
 
-/// Rolls a workflow with a model out; how many copies of all its files the controller has sent. `before`: what happens when it has the
-/// files and no worker has any.
-fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
-    let token = place.join_token(WORKERS as u32);
-    for number in 0..WORKERS {
-        // Their processes end at once: here it is about files.
-        place.agent(&format!("w{number:02}"), &token, &["false"]);
-    }
-    let alive = |place: &Place| {
-        let workers: Vec<WorkerView> = place.admin.get("/v1/workers").unwrap();
-        workers.into_iter().filter(|worker| worker.is_alive).count()
-    };
-    until("all workers are there", || alive(&place) == WORKERS);
-
-    let (workflow, plan) = chain();
+/// A model, and the submission of a workflow of this number of workers that has it among its files.
+pub(crate) fn submission(place: &Place, workers: usize) -> (Vec<u8>, Submission) {
+    let (workflow, plan) = chain(workers);
     let model: Vec<u8> = (0..MODEL as u32)
         .flat_map(|at| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes())
         .step_by(4)
@@ -79,8 +67,6 @@ fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
         place.admin.put(&format!("/v1/blobs/{}", file.digest), bytes).unwrap();
         bundle.files.push(file);
     }
-    let of_model = bundle.files[2].digest.clone();
-    let all: u64 = bundle.files.iter().map(|file| file.bytes).sum();
     std::fs::write(place.folder.path().join("plan.yaml"), plan).unwrap();
     let plan = PlanFile::load(place.folder.path().join("plan.yaml")).unwrap().plan;
     let submission = Submission {
@@ -94,6 +80,29 @@ fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
         sent_from: None,
         again: false,
     };
+    (model, submission)
+}
+
+/// Waits for this number of workers.
+pub(crate) fn until_there(place: &Place, workers: usize) {
+    until("all workers are there", || {
+        let views: Vec<WorkerView> = place.admin.get("/v1/workers").unwrap();
+        views.into_iter().filter(|worker| worker.is_alive).count() == workers
+    });
+}
+
+/// Rolls a workflow with a model out; how many copies of all its files the controller has sent. `before`: what happens when it has the
+/// files and no worker has any.
+fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
+    let token = place.join_token(WORKERS as u32);
+    for number in 0..WORKERS {
+        // Their processes end at once: here it is about files.
+        place.agent(&format!("w{number:02}"), &token, &["false"]);
+    }
+    until_there(&place, WORKERS);
+    let (model, submission) = submission(&place, WORKERS);
+    let of_model = submission.bundle.files[2].digest.clone();
+    let all: u64 = submission.bundle.files.iter().map(|file| file.bytes).sum();
     before();
     let run: RunView = place.admin.post("/v1/runs", &submission).unwrap();
     assert_eq!(run.placement.len(), WORKERS);
@@ -115,6 +124,7 @@ fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
 #[test]
 fn twenty_workers_have_a_model_of_which_the_controller_sends_three_copies_at_most() {
     let copies = rolled_out(Place::new(), || {});
+    // One, unless the machine is so busy that a worker is lost meanwhile.
     assert!((1.0..=3.0).contains(&copies), "{copies} copies");
 }
 

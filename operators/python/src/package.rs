@@ -14,6 +14,18 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("tidemill/_sink.py", include_str!("../python/tidemill/_sink.py")),
     ("tidemill/_runner.py", include_str!("../python/tidemill/_runner.py")),
     ("tidemill/testing.py", include_str!("../python/tidemill/testing.py")),
+    ("tidemill/collective/__init__.py", include_str!("../python/tidemill/collective/__init__.py")),
+    ("tidemill/collective/_errors.py", include_str!("../python/tidemill/collective/_errors.py")),
+    ("tidemill/collective/_connection.py", include_str!("../python/tidemill/collective/_connection.py")),
+    ("tidemill/collective/_buffer.py", include_str!("../python/tidemill/collective/_buffer.py")),
+    ("tidemill/collective/_arrays.py", include_str!("../python/tidemill/collective/_arrays.py")),
+    ("tidemill/collective/_pending.py", include_str!("../python/tidemill/collective/_pending.py")),
+    ("tidemill/collective/_group.py", include_str!("../python/tidemill/collective/_group.py")),
+    (
+        "tidemill/collective/_process_group.py",
+        include_str!("../python/tidemill/collective/_process_group.py"),
+    ),
+    ("tidemill/collective/torch.py", include_str!("../python/tidemill/collective/torch.py")),
 ];
 
 /// The program of the interpreter: reads the greeting, and lets the package be imported from it.

@@ -101,6 +101,9 @@ pub enum Reason {
     Conflict(u32),
 }
 
+/// Orders above the current one for which a host speaks, at most.
+const MOST_HEARD: usize = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
@@ -128,6 +131,8 @@ pub struct Barrier {
     running: BTreeSet<u64>,
     broken: bool,
     lost: BTreeSet<u32>,
+    /// Hosts that [ended](Barrier::ended), with their last operations.
+    ended: BTreeMap<u32, u64>,
     /// The highest order that this host spoke for or refused; it never speaks for a lower one.
     told: u64,
     /// Orders above the current one.
@@ -148,6 +153,7 @@ impl Barrier {
             running: BTreeSet::new(),
             broken: false,
             lost: BTreeSet::new(),
+            ended: BTreeMap::new(),
             orders: BTreeMap::new(),
             heard: BTreeMap::new(),
         }
@@ -178,6 +184,11 @@ impl Barrier {
         Some((epoch, silent.into_iter().collect()))
     }
 
+    /// Returns whether no order is under way: all hosts of the group have the wires of the current strategy.
+    pub fn is_at_rest(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
     /// Takes an order of the provider. Ignores one that is not above the current one, and one that came too late for this host.
     pub fn order(&mut self, order: Order) -> Vec<Action> {
         self.learn(order);
@@ -189,6 +200,10 @@ impl Barrier {
         let Message { host, position, order } = message;
         let epoch = order.strategy.epoch;
         if host == self.me || self.lost.contains(&host) || epoch < self.current.strategy.epoch {
+            return Vec::new();
+        }
+        // A host speaks for one order after the other. One that speaks for more than these means none of them.
+        if self.heard.range((host, 0)..=(host, u64::MAX)).count() >= MOST_HEARD {
             return Vec::new();
         }
         let mut actions = Vec::new();
@@ -245,6 +260,24 @@ impl Barrier {
         }
         actions.extend(self.advance());
         actions
+    }
+
+    /// Takes note that a host speaks for no further order, and launches nothing after this operation: the others can still end it.
+    pub fn ended(&mut self, host: u32, last: u64) -> Vec<Action> {
+        self.ended.insert(host, last);
+        if let Phase::Collecting { epoch } = self.phase {
+            self.stand_in(epoch);
+        }
+        self.advance()
+    }
+
+    /// Speaks for hosts that have ended before they did.
+    fn stand_in(&mut self, epoch: u64) {
+        for (host, launched) in &self.ended {
+            let position =
+                Position { launched: *launched, under: self.current.strategy.epoch, broken: false };
+            self.heard.entry((*host, epoch)).or_insert(position);
+        }
     }
 
     /// Takes note that a lost host is back, as one that has said nothing yet. A later order may have it again.
@@ -314,6 +347,7 @@ impl Barrier {
         self.told = epoch;
         self.phase = Phase::Collecting { epoch };
         self.heard.insert((self.me, epoch), position);
+        self.stand_in(epoch);
         Next::Do(Action::Tell(Box::new(Message { host: self.me, position, order: (*order).clone() })))
     }
 

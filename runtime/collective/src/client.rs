@@ -11,6 +11,8 @@
 //! # Ok(())
 //! # }
 //! ```
+mod hints;
+
 use crate::element::{Element, Reduction};
 use crate::number::Number;
 use crate::operation::Operation;
@@ -19,20 +21,34 @@ use crate::protocol::{
 };
 use crate::topology::Priority;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
+    socketpair,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_rpc::packets;
 use tidemill_shm::region::{GRANULE, RegionError, SharedRegion};
+
+mod in_place;
+mod pending;
+mod rejoining;
+
+pub use pending::Pending;
 
 /// Time until all ranks must have joined, and until an operation must have ended, where nothing else is said.
 pub const DEADLINE: Duration = Duration::from_secs(300);
 /// Bytes that are converted at once.
 const CHUNK: usize = 16 << 10;
+
+#[expect(clippy::disallowed_methods, reason = "a program waits in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +131,8 @@ struct State {
     /// Calls that have ended, and those for whose result nobody will ask.
     ended: BTreeMap<u64, Option<Failure>>,
     forgotten: BTreeSet<u64>,
+    /// The buffers of calls that have not ended.
+    running: BTreeMap<u64, u64>,
     /// Answers that are no ends of calls.
     answers: Vec<(ToProgram, Vec<OwnedFd>)>,
     /// One thread receives for all that wait.
@@ -152,6 +170,10 @@ impl Connection {
     }
 
     fn send(&self, packet: &ToService, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        self.put(packet, descriptors).map_err(|error| self.lost(error))
+    }
+
+    fn put(&self, packet: &ToService, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         loop {
             match packets::send(&self.socket, packet, descriptors) {
                 // The service reads whatever comes, but not always at once.
@@ -159,51 +181,80 @@ impl Connection {
                     let mut waits = [PollFd::new(&self.socket, PollFlags::OUT)];
                     poll(&mut waits, None).map(drop).or_else(interrupted)?;
                 }
-                result => return Ok(result?),
+                result => return result,
             }
         }
     }
 
-    /// Receives until the state has something. One thread receives, the others wait for it.
-    fn wait<T>(&self, mut wanted: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+    /// Receives until the state has something.
+    fn wait<T>(&self, wanted: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        let found = self.wait_until(None, wanted)?;
+        found.ok_or_else(|| Error::Broken("does not answer".to_owned()))
+    }
+
+    /// Receives until the state has something, or until then: none. One thread receives, the others wait for it.
+    fn wait_until<T>(
+        &self,
+        until: Option<Instant>,
+        mut wanted: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
         let mut state = self.locked();
         loop {
             if let Some(found) = wanted(&mut state) {
-                return Ok(found);
+                return Ok(Some(found));
             }
             if let Some(reason) = &state.gone {
                 return Err(Error::Broken(reason.clone()));
             }
             if state.receives {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                let left = until.map(|until| until.saturating_duration_since(now()));
+                state = match left {
+                    None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some(Duration::ZERO) => return Ok(None),
+                    Some(left) => {
+                        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                };
                 continue;
             }
             state.receives = true;
             drop(state);
-            let received = self.receive();
+            let received = self.receive(until);
             state = self.locked();
             state.receives = false;
+            // Another thread receives if this one returns.
+            self.changed.notify_all();
             match received {
-                Ok((ToProgram::Ended { number, failure }, _)) => {
+                Ok(Some((ToProgram::Bye { reason }, _))) => state.gone = Some(reason),
+                Ok(Some((ToProgram::Ended { number, failure }, _))) => {
+                    state.running.remove(&number);
                     if !state.forgotten.remove(&number) {
                         state.ended.insert(number, failure);
                     }
                 }
-                Ok(other) => state.answers.push(other),
-                Err(reason) => state.gone = Some(reason),
+                Ok(Some(other)) => state.answers.push(other),
+                Ok(None) => return Ok(None),
+                Err(reason) => {
+                    state.gone.get_or_insert(reason);
+                }
             }
-            self.changed.notify_all();
         }
     }
 
-    fn receive(&self) -> Result<(ToProgram, Vec<OwnedFd>), String> {
+    /// Receives a packet; none: there is none until then.
+    fn receive(&self, until: Option<Instant>) -> Result<Option<(ToProgram, Vec<OwnedFd>)>, String> {
         loop {
             match packets::receive(&self.socket) {
-                Ok(Some(packet)) => return Ok(packet),
+                Ok(Some(packet)) => return Ok(Some(packet)),
                 Ok(None) => return Err("is gone".to_owned()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let left = until.map(|until| until.saturating_duration_since(now()));
+                    if left == Some(Duration::ZERO) {
+                        return Ok(None);
+                    }
+                    let left = left.and_then(|left| Timespec::try_from(left).ok());
                     let mut waits = [PollFd::new(&self.socket, PollFlags::IN)];
-                    let waited = poll(&mut waits, None).map(drop).or_else(interrupted);
+                    let waited = poll(&mut waits, left.as_ref()).map(drop).or_else(interrupted);
                     waited.map_err(|error| format!("cannot be waited for: {error}"))?;
                 }
                 Err(error) => return Err(format!("is gone: {error}")),
@@ -248,9 +299,10 @@ fn milliseconds(time: Duration) -> u64 {
 /// A group that this program is a rank of. It leaves the group when this and all its buffers are dropped.
 #[derive(Debug, Clone)]
 pub struct Group {
+    /// The service and the name of the group there; none: it is one of the service itself.
+    place: Option<Arc<(PathBuf, String)>>,
     connection: Arc<Connection>,
-    rank: u32,
-    size: u32,
+    options: Arc<JoinOptions>,
 }
 
 impl Group {
@@ -270,24 +322,27 @@ impl Group {
         };
         connection.send(&join, &[])?;
         connection.joined()?;
-        Ok(Self { connection: Arc::new(connection), rank: options.rank, size: options.size })
+        let user = rustix::process::geteuid().as_raw();
+        let place = Some(Arc::new((options.service.clone(), format!("{user}/{}", options.group))));
+        Ok(Self { place, connection: Arc::new(connection), options: Arc::new(options.clone()) })
     }
 
     /// Waits for all ranks over a socket whose other end has joined.
     pub(crate) fn over(socket: OwnedFd, rank: u32, size: u32) -> Result<Self, Error> {
         let connection = Connection { socket, state: Mutex::default(), changed: Condvar::new() };
         connection.joined()?;
-        Ok(Self { connection: Arc::new(connection), rank, size })
+        let options = Arc::new(JoinOptions::new("", rank, size));
+        Ok(Self { place: None, connection: Arc::new(connection), options })
     }
 
     /// The rank of this program.
     pub fn rank(&self) -> u32 {
-        self.rank
+        self.options.rank
     }
 
     /// Ranks of the group when it was made.
     pub fn size(&self) -> u32 {
-        self.size
+        self.options.size
     }
 
     /// Ranks that take part now, ascending. Parts of operations count by the position here.
@@ -319,6 +374,9 @@ impl Group {
         answer.map_err(Error::Refused)?;
         let file = descriptors.pop().ok_or_else(|| Error::Broken("shares no memory".to_owned()))?;
         let region = SharedRegion::adopt(file, bytes)?;
+        if region.bytes() != bytes {
+            return Err(Error::Broken("shares less memory than it says".to_owned()));
+        }
         Ok(Buffer { connection: Arc::clone(&self.connection), region, id, element, length })
     }
 
@@ -397,25 +455,35 @@ impl Group {
             after: options.after.is_some(),
             ended: options.readable,
         };
-        self.connection.send(&ToService::Call(call), &descriptors)?;
-        state.next_call = number;
+        let sent = self.connection.put(&ToService::Call(call), &descriptors);
+        if sent.is_ok() {
+            state.next_call = number;
+            state.running.insert(number, buffer.id);
+        }
         drop(state);
-        Ok(Pending { connection: Arc::clone(&self.connection), number, readable, is_over: false })
+        sent.map_err(|error| self.connection.lost(error))?;
+        Ok(Pending::new(Arc::clone(&self.connection), number, readable))
     }
 
-    /// Continues with the ranks that are left, after one was lost: waits until all of them call this. Ranks keep their
+    /// Continues with the ranks that are left, after some were lost: waits until all of them call this. Ranks keep their
     /// numbers. A program that joined in the place of a lost rank takes part, too.
     ///
     /// # Errors
     /// As [`Group::join`].
     pub fn shrink(&self, deadline: Duration) -> Result<(), Error> {
-        self.connection.send(&ToService::Shrink { deadline_ms: milliseconds(deadline) }, &[])?;
-        self.connection.joined()
+        self.continues(deadline, false)
     }
 
     /// The number of the strategy with which this formation of the group began.
     pub fn epoch(&self) -> u64 {
         self.connection.locked().epoch
+    }
+
+    /// Leaves the group now, although clones of this and its buffers are there: their calls fail, and their memory stays.
+    pub fn leave(&self) {
+        self.connection.locked().gone.get_or_insert_with(|| "was left by this program".to_owned());
+        // It ends the wait of a thread that receives. An error: the service has hung up before.
+        let _ = shutdown(&self.connection.socket, Shutdown::Both);
     }
 }
 
@@ -508,44 +576,6 @@ impl Drop for Buffer {
     }
 }
 
-/// An operation that has been called. Dropping it does not end it.
-#[derive(Debug)]
-pub struct Pending {
-    connection: Arc<Connection>,
-    number: u64,
-    readable: Option<OwnedFd>,
-    is_over: bool,
-}
-
-impl Pending {
-    /// Becomes readable when the operation has ended, well or not; where [`CallOptions::readable`] was wanted.
-    pub fn readable(&self) -> Option<BorrowedFd<'_>> {
-        self.readable.as_ref().map(AsFd::as_fd)
-    }
-
-    /// Waits until it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`], with the rank and the host that caused it.
-    pub fn wait(mut self) -> Result<(), Error> {
-        self.is_over = true;
-        let number = self.number;
-        match self.connection.wait(|state| state.ended.remove(&number))? {
-            Some(failure) => Err(Error::Failed(failure)),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let mut state = self.connection.locked();
-        if !self.is_over && state.ended.remove(&self.number).is_none() {
-            state.forgotten.insert(self.number);
-        }
-    }
-}
-
 /// Asks the service a question, as a person.
 ///
 /// # Errors
@@ -553,17 +583,13 @@ impl Drop for Pending {
 pub fn ask(service: &Path, question: Question, patience: Duration) -> Result<Answer, Error> {
     let connection = Connection::dial(service)?;
     connection.send(&ToService::Ask { version: VERSION, question }, &[])?;
-    let seconds = i64::try_from(patience.as_secs()).unwrap_or(i64::MAX);
-    let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::from(patience.subsec_nanos()) };
     let mut all = String::new();
     loop {
-        let ready = poll(&mut [PollFd::new(&connection.socket, PollFlags::IN)], Some(&timeout));
-        if ready.is_ok_and(|count| count == 0) {
-            return Err(Error::Broken(
-                "does not answer: the service that introduces ranks may be gone".into(),
-            ));
-        }
-        match connection.receive().map_err(Error::Broken)?.0 {
+        let received = connection.receive(now().checked_add(patience)).map_err(Error::Broken)?;
+        let (packet, _) = received.ok_or_else(|| {
+            Error::Broken("does not answer: the service that introduces ranks may be gone".to_owned())
+        })?;
+        match packet {
             ToProgram::Part { text, more } => {
                 all.push_str(&text);
                 if !more {

@@ -1,16 +1,25 @@
 //! The conductor: introduces the ranks of groups to each other and chooses strategies. Pure: messages in, messages out.
+mod hints;
+
 use crate::cost::Network;
-use crate::peers::{Formed, FromConductor, Key, Place, Running, ToConductor, Token};
+use crate::hints::{Export, POLICY};
+use crate::peers::{Formed, FromConductor, Key, Place, ToConductor, Token};
 use crate::policies::ts::Span;
 use crate::policies::{Cluster, Policy, PolicyError};
 use crate::protocol::{
-    Answer, Bench, Failure, FailureKind, Figures, GroupState, GroupView, HostView, Listing, Measured,
-    NO_USER, Question,
+    Answer, Bench, Failure, FailureKind, Figures, GroupState, GroupView, HostView, Listing, MOST_GROUPS,
+    Measured, NO_USER, Question,
 };
 use crate::strategy::Strategy;
 use crate::topology::{self, Host, Priority};
+use explained::Explained;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use tidemill_link::remote::Address;
+
+mod claims;
+mod explained;
+mod registering;
 
 /// Begins the names of groups of benchmarks.
 const BENCH: &str = "bench-";
@@ -19,6 +28,8 @@ const BENCH: &str = "bench-";
 pub(crate) type Link = u64;
 /// Messages to send.
 pub(crate) type Messages = Vec<(Link, FromConductor)>;
+/// Strategies by the names of groups, or why there are none.
+type Plans = Result<BTreeMap<String, (Strategy, Explained)>, String>;
 
 struct Registered {
     host: Host,
@@ -32,6 +43,8 @@ struct Group {
     ranks: BTreeMap<u32, (Option<Link>, String)>,
     /// Those that wait for the next formation.
     ready: BTreeSet<u32>,
+    /// The next formation has all ranks again: one of them waits for the lost ones.
+    is_whole: bool,
     formed: Option<Formed>,
     /// Why it is broken.
     broken: Option<Failure>,
@@ -39,6 +52,7 @@ struct Group {
     policy: Option<String>,
     /// The strategy that was ordered last.
     strategy: Option<Strategy>,
+    explained: Explained,
     figures: BTreeMap<Link, Figures>,
     trace: Vec<Span>,
 }
@@ -50,10 +64,12 @@ impl Group {
             priority,
             ranks: BTreeMap::new(),
             ready: BTreeSet::new(),
+            is_whole: false,
             formed: None,
             broken: None,
             policy: None,
             strategy: None,
+            explained: Explained::default(),
             figures: BTreeMap::new(),
             trace: Vec::new(),
         }
@@ -67,9 +83,19 @@ impl Group {
     fn missing(&self) -> Vec<u32> {
         let is_missing = |rank: &u32| !self.ready.contains(rank);
         match self.formed {
-            None => (0..self.size).filter(is_missing).collect(),
-            Some(_) => self.ranks.keys().copied().filter(is_missing).collect(),
+            Some(_) if !self.is_whole => self.ranks.keys().copied().filter(is_missing).collect(),
+            _ => (0..self.size).filter(is_missing).collect(),
         }
+    }
+
+    /// Returns whether a rank is of the service with this connection.
+    fn is_of(&self, rank: u32, link: Link) -> bool {
+        self.ranks.get(&rank).is_some_and(|(of, _)| *of == Some(link))
+    }
+
+    /// Returns how many ranks that service has.
+    fn count_of(&self, link: Link) -> usize {
+        self.ranks.values().filter(|(of, _)| *of == Some(link)).count()
     }
 
     fn state(&self) -> GroupState {
@@ -103,11 +129,14 @@ impl Group {
             priority: self.priority,
             strategy: self.strategy.clone(),
             policy: self.policy.clone().unwrap_or_else(|| USUAL.to_owned()),
+            reasons: self.explained.reasons.clone(),
+            predicted: self.explained.predicted.clone(),
             figures: Figures {
                 operations: largest(|of| of.operations),
                 bytes: largest(|of| of.bytes),
                 busy_us: largest(|of| of.busy_us),
                 epoch: self.figures.values().map(|of| of.epoch).min().unwrap_or_default(),
+                control_messages: self.figures.values().map(|of| of.control_messages).sum(),
             },
         }
     }
@@ -132,6 +161,9 @@ pub(crate) struct Conductor {
     next: u64,
     /// Makes secrets.
     token: Option<fn(u64) -> Token>,
+    hints: hints::Hints,
+    /// Time since any moment: hints age.
+    now: Duration,
 }
 
 impl Conductor {
@@ -140,32 +172,53 @@ impl Conductor {
         Self { token: Some(token), ..Self::default() }
     }
 
+    /// Takes the time, and who gets hints, before messages of that time.
+    pub(crate) fn set(&mut self, now: Duration, export: Export) {
+        (self.now, self.hints.export) = (now, export);
+    }
+
     /// A message came.
     pub(crate) fn hear(&mut self, from: Link, message: ToConductor) -> Messages {
+        // One that was turned away comes again.
+        if !self.hosts.contains_key(&from) && !matches!(message, ToConductor::Register { .. }) {
+            return Messages::new();
+        }
         match message {
             ToConductor::Register { host, address, running } => self.register(from, host, address, running),
             ToConductor::Join { key, rank, size, priority } => self.join(from, &key, rank, size, priority),
-            ToConductor::Leave { key, rank } => self.leave(&key, rank),
+            ToConductor::Leave { key, rank } => self.leave(from, &key, rank),
             ToConductor::Broken { key, token, failure, last } => self.broken(&key, &token, &failure, last),
-            ToConductor::Shrink { key, rank } => {
-                let Some(group) = self.groups.get_mut(&key) else { return Messages::new() };
-                if group.ranks.get(&rank).is_some_and(|(link, _)| *link == Some(from)) {
-                    group.ready.insert(rank);
-                }
+            ToConductor::Shrink { key, rank, whole } => {
+                let group = self.groups.get_mut(&key).filter(|group| group.is_of(rank, from));
+                let Some(group) = group else {
+                    let reason = format!("group {} has continued without rank {rank}: join again", key.name);
+                    return vec![(from, FromConductor::Refused { key, rank, reason })];
+                };
+                group.ready.insert(rank);
+                group.is_whole |= whole;
                 self.form(&key)
             }
             ToConductor::Figures { key, figures, trace } => {
-                if let Some(group) = self.groups.get_mut(&key) {
+                let group = self.groups.get_mut(&key).filter(|group| group.links().contains(&from));
+                if let Some(group) = group {
                     // That of one host will do.
                     if group.links().first() == Some(&from) {
-                        group.trace = trace;
+                        group.trace = claims::spans(trace);
                     }
                     group.figures.insert(from, figures);
                 }
                 Messages::new()
             }
+            ToConductor::Hints(facts) => self.counts(from, facts),
+            ToConductor::Loads(aggregate) => {
+                self.hints.hear(from, aggregate, self.now);
+                Messages::new()
+            }
             ToConductor::Ask { id, user, question } => self.answer(from, id, user, question),
             ToConductor::Measured { group, outcome } => {
+                if self.benches.get(&group).is_none_or(|bench| bench.first != from) {
+                    return Messages::new();
+                }
                 let Some(bench) = self.benches.remove(&group) else { return Messages::new() };
                 let hosts = bench.hosts;
                 let answer = match outcome {
@@ -177,40 +230,21 @@ impl Conductor {
         }
     }
 
-    fn register(
-        &mut self,
-        from: Link,
-        host: Host,
-        address: Option<Address>,
-        running: Vec<Running>,
-    ) -> Messages {
-        let is_other = |(link, of): (&Link, &Registered)| *link != from && of.host.name == host.name;
-        if self.hosts.iter().any(is_other) {
-            let reason = format!("a service of another host is registered as {:?}", host.name);
-            return vec![(from, FromConductor::Turned { reason })];
-        }
-        for running in running {
-            let Some(formed) = running.formed else { continue };
-            let new = || Group::new(running.size, running.priority);
-            let group = self.groups.entry(running.key).or_insert_with(new);
-            for rank in running.ranks {
-                group.ranks.insert(rank, (Some(from), host.name.clone()));
-            }
-            if group.strategy.as_ref().is_none_or(|of| of.epoch < formed.strategy.epoch) {
-                group.strategy = Some(formed.strategy.clone());
-            }
-            group.formed.get_or_insert(formed);
-        }
-        self.hosts.insert(from, Registered { host, address });
-        Messages::new()
-    }
-
     fn join(&mut self, from: Link, key: &Key, rank: u32, size: u32, priority: Priority) -> Messages {
         let refused =
             |reason: String| vec![(from, FromConductor::Refused { key: key.clone(), rank, reason })];
-        let Some(registered) = self.hosts.get(&from) else {
-            return refused("the service is not registered".to_owned());
-        };
+        let Some(registered) = self.hosts.get(&from) else { return Messages::new() };
+        if let Some(reason) = claims::of_rank(key, rank, size) {
+            return refused(reason);
+        }
+        let of_host = self.groups.values().map(|group| group.count_of(from)).sum::<usize>();
+        if of_host >= claims::MOST_RANKS_OF_HOST {
+            return refused(format!("a host has {} ranks at most", claims::MOST_RANKS_OF_HOST));
+        }
+        let of_user = self.groups.keys().filter(|other| other.user == key.user).count();
+        if of_user >= MOST_GROUPS && !self.groups.contains_key(key) {
+            return refused(format!("a user has {MOST_GROUPS} groups at most; end one of them"));
+        }
         let group = self.groups.entry(key.clone()).or_insert_with(|| Group::new(size, priority));
         if group.size != size {
             let text = format!("group {} has {} ranks, and rank {rank} says {size}", key.name, group.size);
@@ -224,8 +258,9 @@ impl Conductor {
         self.form(key)
     }
 
-    fn leave(&mut self, key: &Key, rank: u32) -> Messages {
-        let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
+    fn leave(&mut self, from: Link, key: &Key, rank: u32) -> Messages {
+        let group = self.groups.get_mut(key).filter(|group| group.is_of(rank, from));
+        let Some(group) = group else { return Messages::new() };
         let Some((_, host)) = group.ranks.remove(&rank) else { return Messages::new() };
         group.ready.remove(&rank);
         let is_member = group.strategy.as_ref().is_some_and(|strategy| strategy.members.contains(&rank));
@@ -241,10 +276,9 @@ impl Conductor {
         let Some(formed) = group.formed.as_ref().filter(|formed| formed.token == token) else {
             return Messages::new();
         };
-        if group.broken.is_none() {
-            group.broken = Some(failure.clone());
-        }
-        let (token, failure) = (formed.token.clone(), failure.clone());
+        let failure = failure.shortened();
+        group.broken.get_or_insert_with(|| failure.clone());
+        let token = formed.token.clone();
         let tell = |link| {
             let (key, token, failure) = (key.clone(), token.clone(), failure.clone());
             (link, FromConductor::Broken { key, token, failure, last })
@@ -257,7 +291,7 @@ impl Conductor {
     /// A connection of a service ended. Its groups continue among themselves; those that were forming lose its ranks.
     pub(crate) fn lost(&mut self, link: Link) -> Messages {
         self.hosts.remove(&link);
-        let mut out = Messages::new();
+        let mut out = self.hints.lost(link);
         let lost: Vec<String> = (self.benches.iter())
             .filter(|(_, bench)| bench.first == link || bench.asker.0 == link)
             .map(|(name, _)| name.clone())
@@ -342,8 +376,11 @@ impl Conductor {
         let (formed, strategy) = (group.formed.is_some(), group.strategy.clone());
         let policy = match key.user {
             NO_USER => self.benches.get(&key.name).and_then(|bench| bench.bench.strategy.clone()),
-            // A ring that names ranks may not fit those that are left.
-            _ => group.policy.clone().filter(|name| !formed || !name.starts_with("ring:")),
+            // One that names ranks may not fit those that are left.
+            _ => group
+                .policy
+                .clone()
+                .filter(|name| !formed || !name.starts_with("ring:") && !name.starts_with("tree:")),
         };
         let epoch = strategy.map_or(0, |strategy| strategy.epoch) + 1;
         self.next += 1;
@@ -351,11 +388,14 @@ impl Conductor {
         let planned = self.plan(key, policy.as_deref().unwrap_or(USUAL), epoch, members.clone());
         let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
         // That of a benchmark was checked before.
-        let strategy = planned.unwrap_or_else(|_| Strategy::rank_order(epoch, members));
+        let (strategy, explained) =
+            planned.unwrap_or_else(|_| (Strategy::rank_order(epoch, members), Explained::default()));
         group.policy = policy;
+        group.explained = explained;
         let token = self.token.map_or_else(String::new, |token| token(number));
         let formed = Formed { key: key.clone(), token, hosts, strategy: strategy.clone() };
         group.ready.clear();
+        group.is_whole = false;
         group.broken = None;
         group.figures.clear();
         group.strategy = Some(strategy);
@@ -370,17 +410,31 @@ impl Conductor {
     fn settle(&mut self, changed: &Key) -> Messages {
         let mut out = Messages::new();
         let others: Vec<Key> = self.groups.keys().filter(|key| *key != changed).cloned().collect();
+        // A policy makes the strategies of all groups at once.
+        let mut by_name = BTreeMap::new();
         for key in others {
             let Some(group) = self.groups.get(&key) else { continue };
             let name = group.policy.clone().unwrap_or_else(|| USUAL.to_owned());
             let is_shared = matches!(name.parse(), Ok(Policy::Ffa | Policy::Pfa { .. } | Policy::Ts { .. }));
             let runs = group.formed.is_some() && group.broken.is_none();
             let Some(before) = group.strategy.clone().filter(|_| runs && is_shared) else { continue };
-            let Ok(next) = self.plan(&key, &name, before.epoch + 1, before.members.clone()) else { continue };
-            if (&next.channels, &next.windows) == (&before.channels, &before.windows) {
-                continue;
-            }
+            // Only those that would change are kept.
+            let all: &mut Plans = by_name.entry(name).or_insert_with_key(|name| {
+                self.plans(name, None, |name, next| {
+                    let of = |(key, group): (&Key, &Group)| {
+                        (key.to_string() == name).then(|| group.strategy.clone()).flatten()
+                    };
+                    let before = self.groups.iter().find_map(of);
+                    before.is_some_and(|before| {
+                        (&next.channels, &next.windows) != (&before.channels, &before.windows)
+                    })
+                })
+            });
+            let planned = all.as_mut().ok().and_then(|all| all.remove(&key.to_string()));
+            let Some((next, explained)) = planned else { continue };
+            let next = Strategy { epoch: before.epoch + 1, ..next };
             if let Some(group) = self.groups.get_mut(&key) {
+                group.explained = explained;
                 let tell = |link| (link, FromConductor::Order { key: key.clone(), strategy: next.clone() });
                 out.extend(group.links().into_iter().map(tell));
                 group.strategy = Some(next.clone());
@@ -389,23 +443,48 @@ impl Conductor {
         out
     }
 
-    /// Makes the strategy of a group by the policy of this name, with knowledge of all other groups.
-    fn plan(&self, key: &Key, name: &str, epoch: u64, members: Vec<u32>) -> Result<Strategy, String> {
+    /// Makes the strategy of a group by the policy of this name, with knowledge of all other groups, and explains it.
+    fn plan(
+        &self,
+        key: &Key,
+        name: &str,
+        epoch: u64,
+        members: Vec<u32>,
+    ) -> Result<(Strategy, Explained), String> {
+        let own = key.to_string();
+        let mut all = self.plans(name, Some((key, &members)), |name, _| name == own)?;
+        let (strategy, explained) = all.remove(&own).ok_or("the group has no ranks")?;
+        Ok((Strategy { epoch, ..strategy }, explained))
+    }
+
+    /// Makes the strategies of all groups that run, and of this one with these members. Explains those that are wanted, and returns
+    /// no others.
+    fn plans(
+        &self,
+        name: &str,
+        with: Option<(&Key, &[u32])>,
+        is_wanted: impl Fn(&str, &Strategy) -> bool,
+    ) -> Plans {
         let policy: Policy = name.parse().map_err(|error: PolicyError| error.to_string())?;
         let hosts: Vec<Host> = self.hosts.values().map(|registered| registered.host.clone()).collect();
         let facts = |(of, group): (&Key, &Group)| topology::Group {
             name: of.to_string(),
             ranks: (group.ranks.iter())
-                .filter(|(rank, _)| of != key || members.contains(rank))
+                .filter(|(rank, _)| match (with, &group.strategy) {
+                    (Some((key, members)), _) if of == key => members.contains(rank),
+                    (_, Some(strategy)) => strategy.members.contains(rank),
+                    (_, None) => false,
+                })
                 .map(|(rank, (_, host))| (*rank, host.clone()))
                 .collect(),
             priority: group.priority,
         };
-        // A ring is of one group. Others count where their hosts are known and they have begun.
-        let is_of_one = matches!(policy, Policy::Ring(_));
+        // Ranks are named of one group. Others count where their hosts are known and they have begun.
+        let is_of_one = matches!(policy, Policy::Ring(_) | Policy::Tree(_));
         let is_known = |group: &Group| group.links().iter().all(|link| self.hosts.contains_key(link));
         let counts = |(of, group): &(&Key, &Group)| {
-            *of == key || !is_of_one && group.formed.is_some() && group.broken.is_none() && is_known(group)
+            with.is_some_and(|(key, _)| key == *of)
+                || !is_of_one && group.formed.is_some() && group.broken.is_none() && is_known(group)
         };
         let groups: Vec<topology::Group> = self.groups.iter().filter(counts).map(facts).collect();
         let groups: Vec<topology::Group> =
@@ -416,10 +495,16 @@ impl Conductor {
             Policy::Ts { .. } => traced.collect(),
             _ => Vec::new(),
         };
-        let cluster = Cluster { network, groups: &groups, traces: &traces };
-        let mut all = policy.strategies(&cluster).map_err(|error| error.to_string())?;
-        let strategy = all.remove(&key.to_string()).ok_or("the group has no ranks")?;
-        Ok(Strategy { epoch, ..strategy })
+        // Hints are of the hosts of one group.
+        let loads = with.filter(|_| name == POLICY).and_then(|(key, _)| self.hints.loads(key));
+        let cluster = Cluster { network, groups: &groups, traces: &traces, loads: loads.as_ref() };
+        let mut all = policy.choose(&cluster).map_err(|error| error.to_string())?;
+        all.retain(|name, chosen| is_wanted(name, &chosen.strategy));
+        let explained = all.into_iter().map(|(name, chosen)| {
+            let explained = self.explain(&name, &cluster, &chosen);
+            (name, (chosen.strategy, explained))
+        });
+        Ok(explained.collect())
     }
 
     fn answer(&mut self, from: Link, id: u64, user: Option<u32>, question: Question) -> Messages {
@@ -430,11 +515,27 @@ impl Conductor {
                     address: of.address.as_ref().map(ToString::to_string),
                 });
                 let seen = self.groups.iter().filter(|(key, _)| user.is_none_or(|user| user == key.user));
-                let groups = seen.map(|(key, group)| group.view(key)).collect();
+                // Reasons speak of links.
+                let reasons = |view: GroupView| match user {
+                    None => view,
+                    Some(_) => GroupView { reasons: Vec::new(), ..view },
+                };
+                let groups = seen.map(|(key, group)| reasons(group.view(key))).collect();
                 // Which hosts and paths there are is not for tenants.
                 let hosts = if user.is_none() { hosts.collect() } else { Vec::new() };
                 Answer::Listing(Listing { hosts, groups })
             }
+            Question::Hints { .. } if user.is_some() => {
+                Answer::Refused("only root and the user of the service see the links of all hosts".to_owned())
+            }
+            Question::Hints { group, flows } => match self.hints_view(group.as_deref(), flows) {
+                Ok(view) => Answer::Hints(Box::new(view)),
+                Err(reason) => Answer::Refused(reason),
+            },
+            Question::OwnHints { group, rank } => match self.own_hints(user, &group, rank) {
+                Ok(hints) => Answer::OwnHints(hints),
+                Err(reason) => Answer::Refused(reason),
+            },
             Question::Strategy { group, strategy } => return self.order(from, id, user, &group, &strategy),
             Question::Bench(bench) => match self.bench((from, id), user, bench) {
                 Ok(out) => return out,
@@ -463,16 +564,17 @@ impl Conductor {
         }) else {
             return refused(format!("group {group} does not run now"));
         };
-        let strategy = match self.plan(key, name, before.epoch + 1, before.members) {
-            Ok(strategy) => strategy,
+        let (strategy, explained) = match self.plan(key, name, before.epoch + 1, before.members) {
+            Ok(planned) => planned,
             Err(reason) => return refused(reason),
         };
         let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
         group.strategy = Some(strategy.clone());
         group.policy = Some(name.to_owned());
+        group.explained = explained;
         let tell = |link| (link, FromConductor::Order { key: key.clone(), strategy: strategy.clone() });
         let mut out: Messages = group.links().into_iter().map(tell).collect();
-        let answer = Answer::Done(group.view(key));
+        let answer = Answer::Done(Box::new(group.view(key)));
         out.extend(self.settle(key));
         out.push((from, FromConductor::Answer { id, answer }));
         out
@@ -487,6 +589,9 @@ impl Conductor {
                 "a benchmark has 1 to {} ranks, and some bytes",
                 crate::protocol::MOST_RANKS
             ));
+        }
+        if self.benches.len() >= claims::MOST_BENCHES || self.hosts.is_empty() {
+            return Err("too many benchmarks run now, or no host is registered: try again later".to_owned());
         }
         self.next += 1;
         let name = format!("{BENCH}{}", self.next);

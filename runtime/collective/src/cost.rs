@@ -2,7 +2,9 @@
 //!
 //! **Formula.** An operation of B bytes takes *steps x latency + max over links of (bytes over the link / share of the link)*.
 //! Links are counted by direction: out of a host and into it, out of a rack by a path and into it, and the way between two
-//! racks. The share is what others leave of the rate, in proportion to the flows of the group among those that are known.
+//! racks. The share is what others leave of the rate, in proportion to the flows of the group among those that are known; where
+//! there are [hints](Network::loads), it is what they say. What goes through ranks one after another, a broadcast or a tree, also
+//! waits at each but the first step for the slowest link to take a piece of each channel or tree.
 //!
 //! | n ranks, B bytes, k channels | bytes from a rank to the next one of each ring | steps |
 //! |---|---|---|
@@ -10,6 +12,8 @@
 //! | reduce-scatter, all-gather | (n-1)/n B/k | n-1 |
 //! | broadcast | B/k, none to the root | n-1 |
 //! | all-to-all, between all pairs | B/n | n-1 |
+//! | all-reduce by trees of parts w | w B in both directions along each edge | 2 x depth |
+//! | broadcast by trees of parts w | w B away from the root | depth |
 //! | small all-reduce, by doubling | B to each of log n partners | log n |
 //! | small broadcast, by a tree | B to each child | log n |
 //!
@@ -30,14 +34,16 @@
 //! assert!((took.seconds - (0.5e9 / network.facts.host_rate + network.facts.step)).abs() < 1e-9);
 //! ```
 use crate::operation::Operation;
-use crate::strategy::Strategy;
-use crate::topology::{Group, Host};
+use crate::strategy::{Branch, Strategy, Tree};
+use crate::topology::{Group, Host, Loads};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 mod choice;
-pub use choice::{piece, reasons, small};
+mod loads;
+pub(crate) use choice::{ALL_REDUCE, EXAMPLE, duration};
+pub use choice::{Predicted, piece, predicted, reasons, small};
 
 /// Facts about the network.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,6 +52,8 @@ pub struct Network<'a> {
     pub hosts: &'a [Host],
     /// Traffic of others, who have no group.
     pub background: &'a [Background],
+    /// Loads of links from hints; they count instead of the background and of other groups, whose traffic they contain.
+    pub loads: Option<&'a Loads>,
     /// Rates and times.
     pub facts: Facts,
 }
@@ -171,10 +179,12 @@ impl<'a> Network<'a> {
         loads.map(|known| known.rate).sum()
     }
 
-    /// Returns what the background leaves of a link: a hundredth at least, since flows of others give way.
+    /// Returns what hints or the background leave of a link: a hundredth at least, since flows of others give way.
     pub fn left(&self, link: Link<'_>) -> f64 {
         let rate = self.rate(link);
-        (rate - self.load(link)).max(rate / 100.0)
+        let hinted = self.loads.and_then(|loads| loads::left(self, loads, link));
+        // What is assumed of a link says nothing about one that is known.
+        hinted.map_or_else(|| (rate - self.load(link)).max(rate / 100.0), |left| left.max(1.0))
     }
 }
 
@@ -201,7 +211,7 @@ pub struct Time<'a> {
     pub steps: u32,
 }
 
-/// Returns the bytes over each link for each byte of a buffer.
+/// Returns the bytes over each link for each byte of a buffer of `length` bytes, which is no small one.
 ///
 /// Where the system chooses one of several paths, each is counted with an even part: what it really chooses is not known.
 pub fn bytes<'a>(
@@ -209,9 +219,23 @@ pub fn bytes<'a>(
     group: &Group,
     strategy: &'a Strategy,
     operation: Operation,
+    length: f64,
 ) -> BTreeMap<Link<'a>, f64> {
     let places = places(network, group);
     let mut links = BTreeMap::new();
+    if let Some((_, trees)) = strategy.trees_of(operation, length as u64) {
+        let all: f64 = trees.iter().map(|tree| f64::from(tree.weight)).sum();
+        for tree in trees {
+            let part = f64::from(tree.weight) / all;
+            for Branch { above, below, .. } in hanging(tree, operation) {
+                add(network, &places, &mut links, (above, below, None), part);
+                if matches!(operation, Operation::AllReduce { .. }) {
+                    add(network, &places, &mut links, (below, above, None), part);
+                }
+            }
+        }
+        return links;
+    }
     let count = strategy.members.len();
     let n = count as f64;
     let part = match operation {
@@ -235,6 +259,12 @@ pub fn bytes<'a>(
         }
     }
     links
+}
+
+/// Returns the edges of a tree as an operation uses it.
+fn hanging(tree: &Tree, operation: Operation) -> Vec<Branch> {
+    let root = if let Operation::Broadcast { root } = operation { Some(root) } else { tree.root() };
+    root.map_or_else(Vec::new, |root| tree.from(root))
 }
 
 /// Returns the edges of all rings.
@@ -273,12 +303,22 @@ fn add<'a>(
     }
 }
 
-/// Returns how many flows of a group cross each link.
-fn flows<'a>(network: &Network<'a>, group: &Group, strategy: &'a Strategy) -> BTreeMap<Link<'a>, f64> {
+/// Returns how many flows of a group cross each link in an operation of `length` bytes.
+fn flows<'a>(
+    network: &Network<'a>,
+    group: &Group,
+    strategy: &'a Strategy,
+    (operation, length): (Operation, f64),
+) -> BTreeMap<Link<'a>, f64> {
     let places = places(network, group);
     let mut links = BTreeMap::new();
-    for edge in edges(strategy) {
-        add(network, &places, &mut links, edge, 1.0);
+    match strategy.trees_of(operation, length as u64) {
+        None => edges(strategy).for_each(|edge| add(network, &places, &mut links, edge, 1.0)),
+        Some((_, trees)) => {
+            let both = |(one, other): &(u32, u32)| [(*one, *other, None), (*other, *one, None)];
+            let edges = trees.iter().flat_map(|tree| &tree.edges).flat_map(both);
+            edges.for_each(|edge| add(network, &places, &mut links, edge, 1.0));
+        }
     }
     links
 }
@@ -289,7 +329,7 @@ pub(crate) fn links_of<'a>(
     group: &Group,
     strategy: &'a Strategy,
 ) -> BTreeSet<Link<'a>> {
-    flows(network, group, strategy).into_keys().collect()
+    flows(network, group, strategy, (Operation::AllGather, 0.0)).into_keys().collect()
 }
 
 /// Returns how long an operation takes with a buffer of this many bytes, beside the rings of other groups.
@@ -301,10 +341,10 @@ pub fn time<'a>(
     length: f64,
     others: &[(&Group, &'a Strategy)],
 ) -> Time<'a> {
-    let mine = flows(network, group, strategy);
+    let mine = flows(network, group, strategy, (operation, length));
     let mut all = mine.clone();
-    for (other, strategy) in others {
-        for (link, count) in flows(network, other, strategy) {
+    for (other, strategy) in others.iter().filter(|_| network.loads.is_none()) {
+        for (link, count) in flows(network, other, strategy, (operation, length)) {
             *all.entry(link).or_default() += count;
         }
     }
@@ -312,19 +352,42 @@ pub fn time<'a>(
         (Some(mine), Some(all)) if *all > 0.0 => mine / all,
         _ => 1.0,
     };
-    let bytes = bytes(network, group, strategy, operation);
+    let bytes = bytes(network, group, strategy, operation, length);
     let times =
         bytes.iter().map(|(link, bytes)| (*link, bytes * length / (network.left(*link) * part(*link))));
     let slowest = times.max_by(|(_, one), (_, other)| one.total_cmp(other));
-    let rounds = strategy.members.len().saturating_sub(1) as u32;
-    let steps = if matches!(operation, Operation::AllReduce { .. }) { 2 * rounds } else { rounds };
+    let (steps, lanes) = steps(strategy, operation, length);
     let on_slowest = slowest.map_or(0.0, |(_, seconds)| seconds);
+    // The last piece of each lane waits at each step but the first one until the link has taken the others.
+    let pieces = (f64::from(strategy.piece) * lanes as f64).min(length);
+    let waits = if length > 0.0 && lanes > 0 {
+        on_slowest * pieces / length * f64::from(steps.saturating_sub(1))
+    } else {
+        0.0
+    };
     let step = step(network, group);
     Time {
-        seconds: on_slowest + f64::from(steps) * step,
+        seconds: on_slowest + waits + f64::from(steps) * step,
         slowest: slowest.map(|(link, _)| link),
         on_slowest,
         steps,
+    }
+}
+
+/// Returns how many steps an operation has one after another, and the channels or trees whose pieces wait at each step; 0: each rank
+/// has something of its own to send at the beginning.
+fn steps(strategy: &Strategy, operation: Operation, length: f64) -> (u32, usize) {
+    let rounds = strategy.members.len().saturating_sub(1) as u32;
+    let is_all_reduce = matches!(operation, Operation::AllReduce { .. });
+    let twice = if is_all_reduce { 2 } else { 1 };
+    if let Some((_, trees)) = strategy.trees_of(operation, length as u64) {
+        let branches = trees.iter().flat_map(|tree| hanging(tree, operation));
+        let depth = branches.map(|branch| branch.depth).max().unwrap_or(0);
+        return (twice * depth as u32, trees.len());
+    }
+    match operation {
+        Operation::Broadcast { .. } => (rounds, strategy.channels.len()),
+        _ => (twice * rounds, 0),
     }
 }
 

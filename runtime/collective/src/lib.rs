@@ -7,6 +7,7 @@
 //! - [`client`]: the side of a program. [`number`]: its numbers.
 //! - [`cost`]: a model of how long an operation takes under a strategy.
 //! - [`element`]: types of elements, and how two values are combined.
+//! - [`hints`]: what services know of the traffic on links.
 //! - [`memory`]: the buffer of a rank.
 //! - [`operation`]: the operations of a group.
 //! - [`policies`]: strategies of all groups from hosts, paths and what others send.
@@ -24,6 +25,9 @@ pub mod client;
 mod conductor;
 pub mod cost;
 pub mod element;
+#[doc(hidden)]
+pub mod fuzz_entry;
+pub mod hints;
 pub mod memory;
 pub mod number;
 pub mod operation;

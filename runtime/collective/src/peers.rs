@@ -1,11 +1,13 @@
 //! Messages between services: with the one that introduces ranks (the conductor), and between the hosts of a group.
 use crate::barrier::Message as BarrierMessage;
+use crate::hints::{Facts, Part};
 use crate::operation::Numbered;
 use crate::policies::ts::Span;
 use crate::protocol::{Answer, Bench, Failure, Figures, Measured, Question};
 use crate::strategy::Strategy;
 use crate::topology::{Host, Priority};
 use serde::{Deserialize, Serialize};
+use tidemill_hints::message::Aggregate;
 use tidemill_link::remote::Address;
 
 /// A group: the number of its user, and its name.
@@ -71,6 +73,9 @@ pub enum ToConductor {
         key: Key,
         /// The rank.
         rank: u32,
+        /// Whether it waits for the ranks that were lost, too.
+        #[serde(default)]
+        whole: bool,
     },
     /// Figures of a group on this host.
     Figures {
@@ -90,6 +95,10 @@ pub enum ToConductor {
         /// The question.
         question: Question,
     },
+    /// The service counts the traffic of its host, after it has registered and when it counts otherwise.
+    Hints(Facts),
+    /// The leader of a rack says what its links carry.
+    Loads(Aggregate),
     /// Rank 0 of a benchmark has measured.
     Measured {
         /// The name of its group.
@@ -166,6 +175,8 @@ pub enum FromConductor {
         /// The answer.
         answer: Answer,
     },
+    /// The part of the host in the exchange of hints.
+    Hints(Box<Part>),
     /// Ranks of a benchmark that the service has.
     Bench {
         /// The name of its group.

@@ -5,7 +5,8 @@
 //! - [`ffa`]: the same rings, and a path for each flow so that all groups get alike.
 //! - [`pfa`]: the same, with paths that only groups of high priority use.
 //! - [`ts`]: the same, and others send while a group that goes first computes.
-//! - [`ring`]: a ring that somebody wrote down.
+//! - [`hints`]: weighted trees or rings by the loads of links, as far as hints of them are fresh.
+//! - [`ring`]: a ring that somebody wrote down. [`tree`]: trees that somebody wrote down.
 //!
 //! A [`Policy`] is one of them by its name. Tenants see neither hosts nor paths.
 //!
@@ -23,17 +24,20 @@
 //! # Ok::<(), tidemill_collective::policies::PolicyError>(())
 //! ```
 use crate::cost::{Network, piece, small};
-use crate::strategy::{Channel, Strategy};
-use crate::topology::Group;
+use crate::strategy::{Channel, Invalid, Strategy};
+use crate::topology::{Group, Loads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+mod broadcast;
 pub mod ffa;
+pub mod hints;
 pub mod locality;
 pub mod pfa;
 pub mod rank_order;
 pub mod ring;
+pub mod tree;
 pub mod ts;
 
 /// The knowledge of a provider.
@@ -45,6 +49,17 @@ pub struct Cluster<'a> {
     pub groups: &'a [Group],
     /// When the operations of groups ran, by the name of the group; those that are missing were not traced.
     pub traces: &'a [(String, Vec<ts::Span>)],
+    /// The loads of links; none: there are no hints of them.
+    pub loads: Option<&'a Loads>,
+}
+
+/// A strategy, and the reason for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// The strategy. Its epoch is 0: the caller numbers it.
+    pub strategy: Strategy,
+    /// Why, in one line, for the provider.
+    pub why: String,
 }
 
 /// A policy by its name.
@@ -70,19 +85,28 @@ pub enum Policy {
         /// As of [`Self::Pfa`].
         reserved: Vec<String>,
     },
+    /// [`hints`].
+    Hints,
     /// [`ring`].
     Ring(Vec<u32>),
+    /// [`tree`].
+    Tree(Vec<Vec<(u32, u32)>>),
 }
 
 /// How policies are written, and what each does.
-pub const POLICIES: [(&str, &str); 7] = [
+pub const POLICIES: [(&str, &str); 9] = [
     ("rank-order", "one ring in the order of ranks, routed by the system"),
     ("locality", "a ring that enters and leaves each rack once"),
     ("locality:reversed", "the same ring in the other direction"),
     ("ffa", "rings as of locality, and paths such that all groups get alike"),
     ("pfa[:PATH,...]", "the same; these paths (the preferred one) are only for groups of high priority"),
     ("ts[:PATH,...]", "the same; groups of lower priority send while those before them compute"),
+    ("hints", "weighted trees or rings by the loads of links; as ffa where nobody has hints of them"),
     ("ring:RANK,...", "this ring, routed by the system"),
+    (
+        "tree:RANK-RANK,...",
+        "this tree for all-reduces and broadcasts, and a ring as of locality; `/` between several trees",
+    ),
 ];
 
 /// Why a policy makes no strategies.
@@ -94,6 +118,21 @@ pub enum PolicyError {
     /// A ring that is no list of ranks.
     #[error("`{0}` is no rank; write a ring as `ring:0,2,1,3`")]
     Rank(String),
+    /// A tree that is no list of edges.
+    #[error(
+        "`{0}` is no edge of a tree; write a tree as `tree:0-1,0-2` with its root first, two as `tree:0-1,0-2/1-0,1-2`"
+    )]
+    Edge(String),
+    /// Trees that do not connect the members of a group.
+    #[error("the trees do not fit group {group} with the ranks {members:?}: {reason}")]
+    Trees {
+        /// The group.
+        group: String,
+        /// The ranks of the group.
+        members: Vec<u32>,
+        /// Why.
+        reason: Invalid,
+    },
     /// A ring that does not have each member of a group once.
     #[error("the ring {ring:?} does not have each rank of group {group} once; its ranks are {members:?}")]
     Ring {
@@ -140,6 +179,8 @@ impl FromStr for Policy {
             ("ffa", None) => Ok(Self::Ffa),
             ("pfa", _) => Ok(Self::Pfa { reserved: list() }),
             ("ts", _) => Ok(Self::Ts { reserved: list() }),
+            ("hints", None) => Ok(Self::Hints),
+            ("tree", Some(rest)) => tree::parse(rest).map(Self::Tree),
             ("ring", Some(_)) => {
                 let rank = |one: String| one.parse().map_err(|_| PolicyError::Rank(one));
                 list().into_iter().map(rank).collect::<Result<_, _>>().map(Self::Ring)
@@ -161,6 +202,8 @@ impl fmt::Display for Policy {
             Self::Ffa => "ffa".to_owned(),
             Self::Pfa { reserved } => with("pfa", reserved),
             Self::Ts { reserved } => with("ts", reserved),
+            Self::Hints => "hints".to_owned(),
+            Self::Tree(trees) => format!("tree:{}", tree::written(trees)),
             Self::Ring(ring) => with("ring", &ring.iter().map(u32::to_string).collect::<Vec<_>>()),
         };
         formatter.write_str(&text)
@@ -173,15 +216,38 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`]: a group that is none, a host that nobody knows, or a ring that does not fit.
     pub fn strategies(&self, cluster: &Cluster<'_>) -> Result<BTreeMap<String, Strategy>, PolicyError> {
+        let chosen = self.choose(cluster)?;
+        Ok(chosen.into_iter().map(|(name, chosen)| (name, chosen.strategy)).collect())
+    }
+
+    /// Makes a strategy for each group, by its name, and says why.
+    ///
+    /// # Errors
+    /// As of [`Self::strategies`].
+    pub fn choose(&self, cluster: &Cluster<'_>) -> Result<BTreeMap<String, Chosen>, PolicyError> {
         check(cluster)?;
-        Ok(match self {
+        let strategies = match self {
+            Self::Hints => return Ok(hints::choose(cluster)),
+
             Self::RankOrder => rank_order::strategies(cluster),
             Self::Locality { reversed } => locality::strategies(cluster, *reversed),
             Self::Ffa => ffa::strategies(cluster),
             Self::Pfa { reserved } => pfa::strategies(cluster, reserved),
             Self::Ts { reserved } => ts::strategies(cluster, reserved),
             Self::Ring(ring) => ring::strategies(cluster, ring)?,
-        })
+            Self::Tree(trees) => tree::strategies(cluster, trees)?,
+        };
+        let chosen = |strategy| Chosen { strategy, why: self.does().to_owned() };
+        Ok(strategies.into_iter().map(|(name, strategy)| (name, chosen(strategy))).collect())
+    }
+
+    /// Returns the words of [`POLICIES`] for it.
+    fn does(&self) -> &'static str {
+        let text = self.to_string();
+        let name = |written: &str| written.split([':', '[']).next().map(str::to_owned);
+        let exact = POLICIES.iter().find(|(written, _)| *written == text);
+        let known = exact.or_else(|| POLICIES.iter().find(|(written, _)| name(written) == name(&text)));
+        known.map_or("", |(_, does)| does)
     }
 }
 
@@ -215,7 +281,14 @@ fn members(group: &Group) -> Vec<u32> {
 
 /// Returns the strategy with these channels. Sizes follow from the model of costs.
 fn strategy(network: &Network<'_>, group: &Group, channels: Vec<Channel>) -> Strategy {
-    let mut strategy = Strategy { channels, ..Strategy::rank_order(0, members(group)) };
+    let mut strategy =
+        sized(network, group, Strategy { channels, ..Strategy::rank_order(0, members(group)) });
+    strategy.broadcast = broadcast::tree(network, group, &strategy);
+    strategy
+}
+
+/// Returns the strategy with sizes that follow from the model of costs.
+fn sized(network: &Network<'_>, group: &Group, mut strategy: Strategy) -> Strategy {
     strategy.piece = piece(network, group, &strategy);
     strategy.small = small(network, group, &strategy);
     strategy

@@ -1,5 +1,7 @@
 //! Packets between a program and the service of its host, over a Unix socket.
+use crate::cost::Predicted;
 use crate::element::Element;
+use crate::hints;
 use crate::operation::Operation;
 use crate::strategy::Strategy;
 use crate::topology::{Host, Priority};
@@ -16,6 +18,16 @@ pub const MOST_RANKS: u32 = 1024;
 pub const NO_USER: u32 = u32::MAX;
 /// Characters of the name of a group, at most.
 pub const MOST_NAME: usize = 128;
+/// Groups of a user, at most.
+pub const MOST_GROUPS: usize = 256;
+/// Bytes of the words of a failure that comes from elsewhere.
+const MOST_WORDS: usize = 1024;
+
+/// Returns whether a group may have this name: letters, digits, `-`, `_` and `.`.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+    !name.is_empty() && name.len() <= MOST_NAME && name.chars().all(is_letter)
+}
 
 /// The socket of groups of a service, beside its own.
 pub fn socket_of(service: &Path) -> PathBuf {
@@ -67,6 +79,9 @@ pub enum ToService {
     Shrink {
         /// Time until all that are left must have wanted it, in milliseconds.
         deadline_ms: u64,
+        /// Whether to wait for the ranks that were lost, too.
+        #[serde(default)]
+        whole: bool,
     },
 }
 
@@ -131,6 +146,11 @@ pub enum ToProgram {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
     },
+    /// The service ends now, and why. The program may join again.
+    Bye {
+        /// Why.
+        reason: String,
+    },
     /// A part of the answer to a question, as JSON of [`Answer`].
     Part {
         /// Its text.
@@ -154,6 +174,14 @@ pub struct Failure {
     pub host: String,
     /// In words.
     pub text: String,
+}
+
+impl Failure {
+    /// Returns the same with words that fit into a packet, whoever wrote them.
+    pub(crate) fn shortened(&self) -> Self {
+        let short = |text: &str| text[..text.floor_char_boundary(MOST_WORDS)].to_owned();
+        Self { host: short(&self.host), text: short(&self.text), ..self.clone() }
+    }
 }
 
 /// Kinds of failures.
@@ -185,6 +213,21 @@ pub enum Question {
     },
     /// Ranks of the services carry out operations for a while, and measure them.
     Bench(Bench),
+    /// The state of links.
+    Hints {
+        /// The group whose links are meant; none: all.
+        #[serde(default)]
+        group: Option<String>,
+        /// The number of further flows that estimates are for.
+        flows: u32,
+    },
+    /// The state of the links between the machines of a program's own group.
+    OwnHints {
+        /// The group, with its user.
+        group: String,
+        /// The rank of the program.
+        rank: u32,
+    },
 }
 
 /// A benchmark of operations.
@@ -208,9 +251,13 @@ pub enum Answer {
     /// To [`Question::List`].
     Listing(Listing),
     /// It is done: the group with its new strategy.
-    Done(GroupView),
+    Done(Box<GroupView>),
     /// To [`Question::Bench`].
     Measured(Measured),
+    /// To [`Question::Hints`].
+    Hints(Box<hints::View>),
+    /// To [`Question::OwnHints`].
+    OwnHints(hints::OwnHints),
     /// It is not done, and why.
     Refused(String),
 }
@@ -279,6 +326,12 @@ pub struct GroupView {
     /// Name of the policy that made the strategy.
     #[serde(default)]
     pub policy: String,
+    /// Why it was chosen, and what limits it; empty where the service that chose it has started anew, and for tenants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// How long operations should take with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub predicted: Vec<Predicted>,
     /// Figures.
     #[serde(default)]
     pub figures: Figures,
@@ -309,4 +362,7 @@ pub struct Figures {
     pub busy_us: u64,
     /// The number of the strategy that is in use.
     pub epoch: u64,
+    /// Messages to other hosts about changes of the strategy. None while no change is ordered.
+    #[serde(default)]
+    pub control_messages: u64,
 }

@@ -1,7 +1,7 @@
 //! Schedules: what each rank sends and receives in an operation, and in which order.
 //!
-//! A rank has a [`Program`] for each lane that takes part: each channel of the strategy for large operations, the [`MESH`] for small
-//! ones and for all-to-all. Programs of different lanes touch different bytes and know nothing of each other.
+//! A rank has a [`Program`] for each lane that takes part: each channel of the strategy for large operations, or each tree for those
+//! that go by trees, the [`MESH`] for small ones and for all-to-all. Programs of different lanes touch different bytes and know nothing of each other.
 //!
 //! The rules of a program, for whoever executes it:
 //! - Sends start in their order, each when as many receives as it says were applied. A send has left when its bytes were copied.
@@ -11,7 +11,7 @@
 //! With these rules no order of events leads to a deadlock, however little the wires hold: sends and receives of all ranks have one
 //! order in which each waits only for earlier ones.
 use crate::operation::{Numbered, Operation};
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, Tree};
 use std::ops::Range;
 
 mod dissemination;
@@ -20,11 +20,12 @@ mod pairwise;
 mod ring_all_gather;
 mod ring_broadcast;
 mod ring_reduce_scatter;
+mod spanning;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tree_broadcast;
 
-/// The lane of wires from each member to each other one. Channels have the lanes from 0 on.
+/// The lane of wires from each member to each other one. Channels have the lanes from 0 on, trees those after them.
 pub const MESH: u16 = u16::MAX;
 
 /// The steps of a rank on one lane in an operation.
@@ -132,10 +133,15 @@ struct Cut {
 impl Cut {
     /// Returns elements of part `part` of `parts` of a range.
     fn part(range: &Range<u64>, part: usize, parts: usize) -> Range<u64> {
+        Self::parts(range, part as u64..part as u64 + 1, parts as u64)
+    }
+
+    /// Returns elements of the parts from `parts.start` to `parts.end` of `of` parts of a range.
+    fn parts(range: &Range<u64>, parts: Range<u64>, of: u64) -> Range<u64> {
         let length = u128::from(range.end - range.start);
         // Not above the length, so it fits.
-        let at = |part: usize| range.start + (length * part as u128 / parts as u128) as u64;
-        at(part)..at(part + 1)
+        let at = |part: u64| range.start + (length * u128::from(part) / u128::from(of.max(1))) as u64;
+        at(parts.start)..at(parts.end)
     }
 
     fn all(self) -> Range<u64> {
@@ -169,9 +175,11 @@ pub fn programs(strategy: &Strategy, numbered: &Numbered, rank: u32) -> Vec<Prog
     let Some(seat) = Seat::new(&strategy.members, rank) else { return Vec::new() };
     let element = numbered.element.bytes() as u64;
     let cut = Cut { length: numbered.length, element, piece: piece_of(strategy) };
-    let is_small = numbered.length.saturating_mul(element) <= strategy.small;
-    let programs = if is_small || numbered.operation == Operation::AllToAll {
+    let bytes = numbered.length.saturating_mul(element);
+    let programs = if bytes <= strategy.small || numbered.operation == Operation::AllToAll {
         small(strategy, numbered.operation, seat, cut).into_iter().collect()
+    } else if let Some((lane, trees)) = strategy.trees_of(numbered.operation, bytes) {
+        by_trees((lane, trees), numbered.operation, rank, cut)
     } else {
         large(strategy, numbered.operation, seat, cut)
     };
@@ -195,6 +203,26 @@ fn small(strategy: &Strategy, operation: Operation, seat: Seat<'_>, cut: Cut) ->
         Operation::AllToAll => pairwise::program(seat, cut, &mut program),
     }
     Some(program)
+}
+
+/// By all trees at once, each with as much of the buffer as its weight says.
+fn by_trees((lane, trees): (usize, &[Tree]), operation: Operation, rank: u32, cut: Cut) -> Vec<Program> {
+    let all: u64 = trees.iter().map(|tree| u64::from(tree.weight)).sum();
+    let (mut before, mut programs) = (0, Vec::new());
+    for (lane, tree) in (lane..).zip(trees) {
+        let mut program = Program { lane: lane as u16, ..Program::default() };
+        let until = before + u64::from(tree.weight);
+        let elements = Cut::parts(&cut.all(), before..until, all);
+        match operation {
+            Operation::Broadcast { root } => {
+                spanning::broadcast(tree, root, rank, cut, &elements, &mut program);
+            }
+            _ => spanning::all_reduce(tree, rank, cut, &elements, &mut program),
+        }
+        before = until;
+        programs.push(program);
+    }
+    programs
 }
 
 /// Few bytes, by all rings at once.

@@ -3,27 +3,32 @@
 //! One thread decides who joins what; each group has a thread of its own, which moves bytes. One service, the *conductor*, introduces
 //! ranks of different hosts and chooses strategies. When it is gone, groups continue as they are.
 mod bench;
+mod budget;
 mod dialing;
 mod door;
 mod formation;
 mod group;
+mod hints;
 mod local;
 mod outbox;
+mod own;
 mod registration;
 
 use crate::conductor::{Conductor, Link};
+use crate::hints::{Given, Settings};
 use crate::peers::{Formed, FromConductor, Key, Running, ToConductor, Token};
-use crate::protocol::{Answer, Failure, Question};
+use crate::protocol::{Answer, Failure, Question, ToProgram};
 use crate::topology::{Host, Priority};
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use group::{Event as GroupEvent, Handle, Own};
-use local::Budget;
+use budget::Budget;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+pub(crate) use formation::{doubt, order as order_of};
+use group::{Event as GroupEvent, Handle};
 use outbox::Outbox;
+use own::Own;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -33,11 +38,17 @@ use tidemill_link::remote::{Address, Incoming, RemoteError, Security, Serving};
 pub const SILENCE: Duration = Duration::from_millis(1500);
 /// Bytes of the buffers of all groups, where nothing else is said.
 pub const MEMORY: u64 = 16 << 30;
+/// Time between two looks at hints.
+const TICK: Duration = Duration::from_millis(100);
 /// The connection of this service with itself, where it is the conductor.
 const OWN: Link = 0;
+/// Time in which operations that run may end before an upgrade.
+const RETIRING: Duration = Duration::from_secs(1);
+/// Questions of people that wait for the conductor.
+const MOST_QUESTIONS: usize = 1024;
 
 #[expect(clippy::disallowed_methods, reason = "programs and hosts live in real time")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -64,6 +75,10 @@ pub struct Options {
     pub silence: Duration,
     /// Bytes of the buffers of all groups, at most.
     pub memory: u64,
+    /// How it counts the traffic of its host, where it meets other hosts.
+    pub hints: Settings,
+    /// Counters of the host; none: those of the kernel.
+    pub counters: Option<Given>,
 }
 
 impl Options {
@@ -78,6 +93,8 @@ impl Options {
             security: Security::none(),
             silence: SILENCE,
             memory: MEMORY,
+            hints: Settings::default(),
+            counters: None,
         }
     }
 }
@@ -107,6 +124,8 @@ enum Event {
     Conductor(Option<Outbox>),
     /// Other hosts reach it from now on.
     Listens,
+    /// It is replaced: groups end, with this reason. The sender is dropped when they have.
+    Retires { reason: String, done: Sender<()> },
     /// The conductor says something.
     Heard(FromConductor),
     /// A service has registered here.
@@ -138,7 +157,8 @@ type Handles = Arc<Mutex<BTreeMap<Key, Handle>>>;
 pub struct Collectives {
     address: Arc<Mutex<Option<Address>>>,
     events: Sender<Event>,
-    stop: Arc<AtomicBool>,
+    /// Dropped at the end.
+    stop: Option<Sender<()>>,
     serving: Arc<Mutex<Option<Serving>>>,
     door: Option<door::Door>,
     threads: Vec<JoinHandle<()>>,
@@ -151,17 +171,25 @@ impl Collectives {
     /// Its socket or address is taken.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let (events, received) = unbounded();
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, stopped) = bounded(0);
         let handles = Handles::default();
         let (address, serving) = (Arc::default(), Arc::default());
         let mut threads = Vec::new();
+        let wires = Arc::<hints::Wires>::default();
+        // A host that meets no others shares no links with them.
+        let hints = (options.listen.is_some() || options.conductor.is_some())
+            .then(|| hints::Hints::start(&options, Arc::clone(&wires), Up(events.clone())))
+            .transpose()?;
+        let reports = hints.as_ref().map(hints::Hints::reports);
         let incoming =
-            registration::incoming(events.clone(), Arc::clone(&handles), options.conductor.clone());
-        let listening = registration::listen(&options, incoming, (&address, &serving), (&stop, &events))
+            registration::incoming(events.clone(), Arc::clone(&handles), options.conductor.clone(), reports);
+        let listening = registration::listen(&options, incoming, (&address, &serving), (&stopped, &events))
             .map_err(|(at, error)| StartError::Listen(at.to_string(), error))?;
         threads.extend(listening);
+        let problem = Arc::default();
         if let Some(conductor) = &options.conductor {
-            threads.push(registration::follow(conductor.clone(), &options, events.clone(), &stop)?);
+            let (events, problem) = (events.clone(), Arc::clone(&problem));
+            threads.push(registration::follow(conductor.clone(), &options, events, (stopped, problem))?);
         }
         let own = Own {
             host: options.host.clone(),
@@ -171,7 +199,9 @@ impl Collectives {
                 Some(address) => format!("the service at {address}"),
                 None => "this service".to_owned(),
             },
+            problem,
             budget: Budget::new(options.memory),
+            wires,
         };
         let conductor = options.conductor.is_none().then(|| Conductor::new(secret));
         let work = Work {
@@ -182,27 +212,41 @@ impl Collectives {
             handles,
             known: BTreeMap::new(),
             conductor,
+            hints,
+            settings: options.hints.clone(),
+            begun: now(),
             to_conductor: None,
             registered: BTreeMap::new(),
             questions: BTreeMap::new(),
+            retires: None,
             next: 0,
             threads: Vec::new(),
         };
         threads.push(Builder::new().name("tm-groups".into()).spawn(move || work.run())?);
         let door = door::Door::open(&options.socket, events.clone())?;
-        Ok(Self { address, events, stop, serving, door: Some(door), threads })
+        Ok(Self { address, events, stop: Some(stop), serving, door: Some(door), threads })
     }
 
     /// Where services of other hosts reach it.
     pub fn address(&self) -> Option<Address> {
         locked(&self.address).clone()
     }
+
+    /// Ends all groups, because another version takes over: operations that run end before, for a moment, and programs learn that they
+    /// may join again.
+    pub fn retire(self) {
+        let (done, is_done) = bounded(0);
+        let reason = "was upgraded: join again".to_owned();
+        let _ = self.events.send(Event::Retires { reason, done });
+        // Nothing is sent: it is over when all groups have dropped the sender.
+        let _ = is_done.recv_timeout(2 * RETIRING);
+    }
 }
 
 impl Drop for Collectives {
     fn drop(&mut self) {
         self.door = None;
-        self.stop.store(true, Ordering::Release);
+        self.stop = None;
         locked(&self.serving).take();
         let _ = self.events.send(Event::Stop);
         for thread in self.threads.drain(..) {
@@ -230,7 +274,7 @@ fn secret(number: u64) -> Token {
 enum Rank {
     Joins,
     IsMember,
-    Shrinks,
+    Shrinks { whole: bool },
 }
 
 /// A group, as the service knows it.
@@ -253,10 +297,16 @@ struct Work {
     known: BTreeMap<Key, Known>,
     /// The state of the conductor, where this service is it.
     conductor: Option<Conductor>,
+    /// The thread that counts the traffic of the host, where it meets other hosts.
+    hints: Option<hints::Hints>,
+    settings: Settings,
+    begun: Instant,
     to_conductor: Option<Outbox>,
     /// Services that registered here.
     registered: BTreeMap<Link, Outbox>,
     questions: BTreeMap<u64, OwnedFd>,
+    /// Why it takes no program any more: it is replaced.
+    retires: Option<String>,
     next: u64,
     threads: Vec<JoinHandle<()>>,
 }
@@ -266,12 +316,33 @@ impl Work {
         if self.conductor.is_some() {
             self.register();
         }
-        while let Ok(event) = self.received.recv() {
+        let mut tick = self.begun;
+        loop {
+            let looks = self.conductor.is_some() && self.hints.is_some();
+            let event = if looks {
+                self.received.recv_deadline(tick)
+            } else {
+                self.received.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            if let Some(conductor) = &mut self.conductor {
+                conductor.set(now().saturating_duration_since(self.begun), self.settings.export);
+            }
             match event {
-                Event::Stop => break,
-                event => self.follow(event),
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(event) => self.follow(event),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let begun = now();
+            if looks && begun >= tick {
+                tick = begun + TICK;
+                if let Some(conductor) = &mut self.conductor {
+                    let messages = conductor.tick();
+                    conductor.took(now().saturating_duration_since(begun));
+                    self.deliver(messages);
+                }
             }
         }
+        self.hints = None;
         for (_, handle) in locked(&self.handles).iter() {
             handle.stop();
         }
@@ -282,6 +353,10 @@ impl Work {
 
     fn follow(&mut self, event: Event) {
         match event {
+            Event::Join { socket, .. } if self.retires.is_some() => {
+                let reason = format!("the transport service {}", self.retires.clone().unwrap_or_default());
+                let _ = tidemill_rpc::packets::send(&socket, &ToProgram::Refused { reason }, &[]);
+            }
             Event::Join { key, rank, size, priority, deadline, socket } => {
                 match self.handle(&key, size, priority) {
                     Ok(handle) => handle.post(GroupEvent::Join { rank, size, socket, deadline }),
@@ -292,7 +367,11 @@ impl Work {
                 self.next += 1;
                 let id = self.next;
                 if self.conductor.is_none() && self.to_conductor.is_none() {
-                    let reason = format!("{} is not reached now", self.own.conductor);
+                    let reason = format!("{} is not reached now{}", self.own.conductor, self.own.why());
+                    return door::answer(socket, Answer::Refused(reason));
+                }
+                if self.questions.len() >= MOST_QUESTIONS {
+                    let reason = format!("{MOST_QUESTIONS} questions wait for an answer: ask again later");
                     return door::answer(socket, Answer::Refused(reason));
                 }
                 self.questions.insert(id, socket);
@@ -316,6 +395,13 @@ impl Work {
                 }
             }
             Event::Listens => self.register(),
+            Event::Retires { reason, done } => {
+                self.retires = Some(reason.clone());
+                let until = now() + RETIRING;
+                for handle in locked(&self.handles).values() {
+                    handle.post(GroupEvent::Retires { reason: reason.clone(), until, done: done.clone() });
+                }
+            }
             Event::Heard(message) => self.hear(message),
             Event::Registered { link, outbox } => {
                 self.registered.insert(link, outbox);
@@ -360,11 +446,14 @@ impl Work {
                 match standing {
                     Rank::IsMember => {}
                     Rank::Joins => again.push(ToConductor::Join { key: key(), rank, size, priority }),
-                    Rank::Shrinks => again.push(ToConductor::Shrink { key: key(), rank }),
+                    Rank::Shrinks { whole } => {
+                        again.push(ToConductor::Shrink { key: key(), rank, whole: *whole });
+                    }
                 }
             }
         }
         again.into_iter().for_each(|message| self.send(message));
+        self.hints.iter().for_each(hints::Hints::registered);
     }
 
     fn send(&mut self, message: ToConductor) {
@@ -403,9 +492,9 @@ impl Work {
                     known.ranks.remove(rank);
                 }
             }
-            ToConductor::Shrink { key, rank } => {
+            ToConductor::Shrink { key, rank, whole } => {
                 if let Some(known) = self.known.get_mut(key) {
-                    known.ranks.insert(*rank, Rank::Shrinks);
+                    known.ranks.insert(*rank, Rank::Shrinks { whole: *whole });
                 }
             }
             ToConductor::Broken { key, token, failure, last } => {
@@ -428,6 +517,9 @@ impl Work {
                     door::answer(socket, answer.clone());
                 }
                 return;
+            }
+            FromConductor::Hints(part) => {
+                return self.hints.iter().for_each(|hints| hints.part((**part).clone()));
             }
             FromConductor::Bench { group, ranks, bench } => {
                 return bench::run(group, ranks, bench, &Up(self.events.clone()));

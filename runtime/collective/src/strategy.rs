@@ -1,6 +1,19 @@
 //! Rings, trees, paths and pieces by which a group carries out its operations.
+//!
+//! Each strategy has rings. All-reduces and broadcasts may go by trees instead, each kind by its own: [`Strategy::trees_of`] says
+//! which. Reduce-scatter and all-gather always go by the rings, since a tree would carry all of the buffer over each edge.
+//!
+//! ```
+//! use tidemill_collective::strategy::{Strategy, Tree, Trees};
+//! // Three quarters of each all-reduce are combined at rank 0, and a quarter at rank 1.
+//! let tree = |edges: &[(u32, u32)], weight| Tree { edges: edges.to_vec(), weight };
+//! let trees = vec![tree(&[(0, 1), (0, 2)], 3), tree(&[(1, 0), (0, 2)], 1)];
+//! let strategy = Strategy { all_reduce: Some(Trees { trees, most: None }), ..Strategy::rank_order(1, vec![0, 1, 2]) };
+//! assert_eq!(strategy.check(), Ok(()));
+//! ```
+use crate::operation::Operation;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How a group carries out its operations. The service changes it between two operations; programs do not notice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +28,12 @@ pub struct Strategy {
     pub piece: u32,
     /// Operations of at most this many bytes go by a tree instead of the rings: fewer steps, more bytes.
     pub small: u64,
+    /// Trees that all-reduces go by; none: they go by the rings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<Trees>,
+    /// Trees that broadcasts go by, whichever rank they begin at; none: they go by the rings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<Trees>,
     /// When the group may send between hosts; none: always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<Windows>,
@@ -27,6 +46,80 @@ pub struct Channel {
     pub ring: Vec<u32>,
     /// The path from each to the next one, by name; none: as the system routes it. As many as there are members.
     pub paths: Vec<Option<String>>,
+}
+
+/// Trees by which operations of one kind go, each with its part of the buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trees {
+    /// The trees.
+    pub trees: Vec<Tree>,
+    /// Operations of more than this many bytes go by the rings; none: all go by the trees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u64>,
+}
+
+/// A tree of all members, routed by the system. Its edges carry bytes in both directions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    /// The edges. The first member of the first one combines all in an all-reduce; a broadcast goes away from its root, so the
+    /// direction of the others does not matter. A rank serves its edges in this order.
+    pub edges: Vec<(u32, u32)>,
+    /// The part of the buffer that goes by the tree, in proportion to the weights of the others.
+    #[serde(default = "one")]
+    pub weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// An edge of a tree that hangs on a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Branch {
+    /// Its place among the edges of the tree.
+    pub edge: usize,
+    /// The member that is nearer to the root.
+    pub above: u32,
+    /// The other one.
+    pub below: u32,
+    /// Edges from the root to the other one.
+    pub depth: usize,
+}
+
+impl Tree {
+    /// Returns the member that combines all in an all-reduce. None: the tree has no edges.
+    pub fn root(&self) -> Option<u32> {
+        self.edges.first().map(|(root, _)| *root)
+    }
+
+    /// Returns the edges that are reached from a root, nearer ones first.
+    pub fn from(&self, root: u32) -> Vec<Branch> {
+        let mut at: BTreeMap<u32, Vec<(usize, u32)>> = BTreeMap::new();
+        for (edge, (one, other)) in self.edges.iter().enumerate() {
+            at.entry(*one).or_default().push((edge, *other));
+            at.entry(*other).or_default().push((edge, *one));
+        }
+        let mut reached = VecDeque::from([(root, 0)]);
+        let mut branches: Vec<Branch> = Vec::with_capacity(self.edges.len());
+        // Each member is taken once, so what does not hang together or goes around ends, too.
+        while let Some((above, depth)) = reached.pop_front() {
+            for (edge, below) in at.remove(&above).unwrap_or_default() {
+                if at.contains_key(&below) {
+                    branches.push(Branch { edge, above, below, depth: depth + 1 });
+                    reached.push_back((below, depth + 1));
+                }
+            }
+        }
+        branches
+    }
+
+    /// Whether it has each member once, and all hang together.
+    fn connects(&self, members: &BTreeSet<u32>) -> bool {
+        let Some(root) = self.root() else { return members.len() == 1 };
+        let mut below: BTreeSet<u32> = self.from(root).into_iter().map(|branch| branch.below).collect();
+        below.insert(root);
+        self.edges.len() + 1 == members.len() && below == *members
+    }
 }
 
 /// Times in which a group may send between hosts, by the clock of the host, in microseconds of a period.
@@ -43,14 +136,20 @@ pub const PIECE: u32 = 256 << 10;
 /// [`Strategy::small`], where nothing else was chosen.
 pub const SMALL: u64 = 16 << 10;
 
-/// Most channels of a strategy.
+/// Most channels and trees of a strategy.
 pub const MAX_CHANNELS: usize = 64;
 /// Most bytes of a piece: each wire keeps one.
 pub const MAX_PIECE: u32 = 64 << 20;
 
+/// The highest number of a strategy: none of a group that runs comes near it.
+pub const MAX_EPOCH: u64 = 1 << 62;
+
 /// Why a strategy cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
+    /// A number that no group comes to.
+    #[error("the strategy has the number {0}; {MAX_EPOCH} is the highest")]
+    Epoch(u64),
     /// Nobody takes part.
     #[error("the strategy has no members")]
     Empty,
@@ -58,7 +157,7 @@ pub enum Invalid {
     #[error("the members of the strategy are not ascending")]
     Order,
     /// None, or too many.
-    #[error("the strategy has {0} channels; it needs 1 to {MAX_CHANNELS}")]
+    #[error("the strategy has {0} channels and trees; it needs a channel, and {MAX_CHANNELS} in all at most")]
     Channels(usize),
     /// The ring of this channel.
     #[error("the ring of channel {0} does not have each member once")]
@@ -66,6 +165,15 @@ pub enum Invalid {
     /// The paths of this channel.
     #[error("channel {0} does not have one path per member")]
     Paths(usize),
+    /// The edges of this tree. Trees of all-reduces are counted first.
+    #[error("tree {0} does not connect each member once")]
+    Tree(usize),
+    /// The weight of this tree.
+    #[error("tree {0} has no part of the buffer: its weight is 0")]
+    Weight(usize),
+    /// Trees are announced, and there is none.
+    #[error("the strategy has no trees where it announces some")]
+    NoTrees,
     /// Bytes of a piece.
     #[error("pieces of {0} bytes: they have 1 byte to {MAX_PIECE} bytes")]
     Piece(u32),
@@ -103,7 +211,51 @@ impl Strategy {
     /// Returns the baseline: one ring in the order of ranks, routed by the system.
     pub fn rank_order(epoch: u64, members: Vec<u32>) -> Self {
         let channel = Channel { ring: members.clone(), paths: vec![None; members.len()] };
-        Self { epoch, members, channels: vec![channel], piece: PIECE, small: SMALL, windows: None }
+        Self {
+            epoch,
+            members,
+            channels: vec![channel],
+            piece: PIECE,
+            small: SMALL,
+            all_reduce: None,
+            broadcast: None,
+            windows: None,
+        }
+    }
+
+    /// Returns all trees in the order of their lanes, which follow those of the channels.
+    pub fn trees(&self) -> impl Iterator<Item = &Tree> {
+        self.all_reduce.iter().chain(&self.broadcast).flat_map(|trees| &trees.trees)
+    }
+
+    /// Returns the trees by which an operation with a buffer of this many bytes goes, and the lane of the first one. None: it goes by
+    /// the rings. Operations of at most [`Self::small`] bytes go by neither.
+    pub fn trees_of(&self, operation: Operation, bytes: u64) -> Option<(usize, &[Tree])> {
+        let first = self.channels.len();
+        let (lane, trees) = match operation {
+            Operation::AllReduce { .. } => (first, self.all_reduce.as_ref()?),
+            Operation::Broadcast { .. } => {
+                let before = self.all_reduce.as_ref().map_or(0, |trees| trees.trees.len());
+                (first + before, self.broadcast.as_ref()?)
+            }
+            Operation::ReduceScatter { .. } | Operation::AllGather | Operation::AllToAll => return None,
+        };
+        trees.most.is_none_or(|most| bytes <= most).then_some((lane, trees.trees.as_slice()))
+    }
+
+    /// Returns the path of the wire on which a rank sends small operations and exchanges to another one: that by which a ring leaves its
+    /// rack; none within the rack, or where rings have no paths. Pairs of ranks take turns with the rings.
+    pub fn mesh_path(&self, from: u32, to: u32) -> Option<&str> {
+        let turn = from.wrapping_add(to) as usize;
+        let channel = self.channels.get(turn.checked_rem(self.channels.len())?)?;
+        let count = channel.ring.len();
+        let at = channel.ring.iter().position(|rank| *rank == from)?;
+        // Edges without a path stay within a rack: it reaches from the edge after which it begins to that by which it is left.
+        let path = |edge: usize| channel.paths.get(edge % count).and_then(Option::as_deref);
+        let after = (0..count).find(|step| path(at + step).is_some())?;
+        let before = (0..count - after).find(|step| path(at + count - step - 1).is_some())?;
+        let mut rack = (at + count - before..=at + count + after).map(|place| channel.ring[place % count]);
+        if rack.any(|rank| rank == to) { None } else { path(at + after) }
     }
 
     /// Returns why it is none, if so.
@@ -111,14 +263,18 @@ impl Strategy {
     /// # Errors
     /// [`Invalid`], which names the part that is wrong.
     pub fn check(&self) -> Result<(), Invalid> {
+        if self.epoch > MAX_EPOCH {
+            return Err(Invalid::Epoch(self.epoch));
+        }
         if self.members.is_empty() {
             return Err(Invalid::Empty);
         }
         if !self.members.is_sorted_by(|one, next| one < next) {
             return Err(Invalid::Order);
         }
-        if self.channels.is_empty() || self.channels.len() > MAX_CHANNELS {
-            return Err(Invalid::Channels(self.channels.len()));
+        let lanes = self.channels.len() + self.trees().count();
+        if self.channels.is_empty() || lanes > MAX_CHANNELS {
+            return Err(Invalid::Channels(lanes));
         }
         let members: BTreeSet<u32> = self.members.iter().copied().collect();
         for (number, channel) in self.channels.iter().enumerate() {
@@ -129,6 +285,17 @@ impl Strategy {
             }
             if channel.paths.len() != members.len() {
                 return Err(Invalid::Paths(number));
+            }
+        }
+        if self.all_reduce.iter().chain(&self.broadcast).any(|trees| trees.trees.is_empty()) {
+            return Err(Invalid::NoTrees);
+        }
+        for (number, tree) in self.trees().enumerate() {
+            if !tree.connects(&members) {
+                return Err(Invalid::Tree(number));
+            }
+            if tree.weight == 0 {
+                return Err(Invalid::Weight(number));
             }
         }
         if self.piece == 0 || self.piece > MAX_PIECE {
@@ -151,6 +318,7 @@ mod tests {
             change(&mut strategy);
             strategy.check()
         };
+        assert_eq!(wrong(|one| one.epoch = u64::MAX), Err(Invalid::Epoch(u64::MAX)));
         assert_eq!(wrong(|one| one.members.clear()), Err(Invalid::Empty));
         assert_eq!(wrong(|one| one.members = vec![0, 5, 2]), Err(Invalid::Order));
         assert_eq!(wrong(|one| one.channels.clear()), Err(Invalid::Channels(0)));
@@ -164,6 +332,73 @@ mod tests {
             strategy.windows = Some(Windows { period_us: 10, open_us });
             assert_eq!(strategy.check(), Err(Invalid::Windows));
         }
+    }
+
+    #[test]
+    fn a_tree_has_each_member_once() {
+        let with = |edges: &[(u32, u32)], weight| {
+            let trees = Trees { trees: vec![Tree { edges: edges.to_vec(), weight }], most: None };
+            Strategy { broadcast: Some(trees), ..Strategy::rank_order(1, vec![0, 2, 5]) }.check()
+        };
+        assert_eq!(with(&[(2, 0), (5, 2)], 7), Ok(()));
+        assert_eq!(with(&[(2, 0), (2, 5)], 0), Err(Invalid::Weight(0)));
+        let wrong: [&[(u32, u32)]; 7] = [
+            &[],
+            &[(0, 2)],
+            &[(0, 2), (0, 2)],
+            &[(0, 2), (5, 5)],
+            &[(0, 2), (2, 7)],
+            &[(0, 2), (2, 5), (5, 0)],
+            &[(0, 0), (2, 5)],
+        ];
+        for edges in wrong {
+            assert_eq!(with(edges, 1), Err(Invalid::Tree(0)), "{edges:?}");
+        }
+        let none = Trees { trees: Vec::new(), most: None };
+        let strategy = Strategy { all_reduce: Some(none), ..Strategy::rank_order(1, vec![0]) };
+        assert_eq!(strategy.check(), Err(Invalid::NoTrees));
+        let tree = Tree { edges: Vec::new(), weight: 1 };
+        let many = Trees { trees: vec![tree; MAX_CHANNELS], most: None };
+        let strategy = Strategy { all_reduce: Some(many), ..Strategy::rank_order(1, vec![0]) };
+        assert_eq!(strategy.check(), Err(Invalid::Channels(MAX_CHANNELS + 1)));
+    }
+
+    #[test]
+    fn a_tree_hangs_on_any_root() {
+        let tree = Tree { edges: vec![(1, 2), (3, 2), (2, 4)], weight: 1 };
+        assert_eq!(tree.root(), Some(1));
+        let branch = |edge, above, below, depth| Branch { edge, above, below, depth };
+        assert_eq!(tree.from(1), [branch(0, 1, 2, 1), branch(1, 2, 3, 2), branch(2, 2, 4, 2)]);
+        assert_eq!(tree.from(4), [branch(2, 4, 2, 1), branch(0, 2, 1, 2), branch(1, 2, 3, 2)]);
+    }
+
+    #[test]
+    fn strategies_of_before_are_read() {
+        let text = r#"{"epoch":3,"members":[0,1],"channels":[{"ring":[1,0],"paths":[null,"lte"]}],"piece":4096,"small":9}"#;
+        let read: Strategy = serde_json::from_str(text).unwrap();
+        assert_eq!((read.all_reduce.is_none(), read.broadcast.is_none(), read.check()), (true, true, Ok(())));
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        let text = text.replace("9}", r#"9,"broadcast":{"trees":[{"edges":[[1,0]]}],"most":100}}"#);
+        let read: Strategy = serde_json::from_str(&text).unwrap();
+        let broadcast = Operation::Broadcast { root: 0 };
+        let of = |bytes| read.trees_of(broadcast, bytes).map(|(lane, trees)| (lane, trees[0].weight));
+        assert_eq!((of(100), of(101), read.trees_of(Operation::AllGather, 1)), (Some((1, 1)), None, None));
+    }
+
+    #[test]
+    fn small_operations_leave_a_rack_by_the_paths_of_the_rings() {
+        let path = |name: &str| Some(name.to_owned());
+        let channel =
+            |name| Channel { ring: vec![0, 1, 2, 3], paths: vec![None, path(name), None, path(name)] };
+        let mut strategy = Strategy::rank_order(1, vec![0, 1, 2, 3]);
+        assert_eq!(strategy.mesh_path(0, 2), None, "the ring has no paths");
+        strategy.channels = vec![channel("one"), channel("other")];
+        let found = [(0, 2), (2, 0), (0, 3), (1, 2), (3, 1), (0, 1), (1, 0), (2, 3), (3, 2), (0, 9), (9, 0)]
+            .map(|(from, to)| strategy.mesh_path(from, to));
+        let (one, other) = (Some("one"), Some("other"));
+        assert_eq!(found, [one, one, other, other, one, None, None, None, None, other, None]);
+        strategy.channels = vec![Channel { ring: vec![1, 0], paths: vec![path("there"), path("back")] }];
+        assert_eq!((strategy.mesh_path(1, 0), strategy.mesh_path(0, 1)), (Some("there"), Some("back")));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct WireName {
     pub from: u32,
     /// The rank that receives.
     pub to: u32,
-    /// The channel, or [`MESH`].
+    /// The channel, a tree after the channels, or [`MESH`].
     pub channel: u16,
     /// The path that the sender's host takes; none: as the system routes it.
     pub path: Option<String>,
@@ -208,7 +208,7 @@ impl Doing {
 }
 
 impl Team {
-    /// Returns the wires between ranks of this host and those of other ones: along the rings, and the mesh.
+    /// Returns the wires between ranks of this host and those of other ones: along the rings, in both directions along the trees, and the mesh.
     pub fn needed(strategy: &Strategy, local: &[u32]) -> Vec<WireName> {
         let crosses = |from: &u32, to: &u32| local.contains(from) != local.contains(to);
         let mut names = Vec::new();
@@ -220,9 +220,17 @@ impl Team {
                 }
             }
         }
+        for (number, tree) in (strategy.channels.len() as u16..).zip(strategy.trees()) {
+            for (one, other) in tree.edges.iter().filter(|(one, other)| crosses(one, other)) {
+                for (from, to) in [(*one, *other), (*other, *one)] {
+                    names.push(WireName { from, to, channel: number, path: None });
+                }
+            }
+        }
         for from in &strategy.members {
             for to in strategy.members.iter().filter(|to| crosses(from, to)) {
-                names.push(WireName { from: *from, to: *to, channel: MESH, path: None });
+                let path = strategy.mesh_path(*from, *to).map(str::to_owned);
+                names.push(WireName { from: *from, to: *to, channel: MESH, path });
             }
         }
         names
@@ -543,6 +551,15 @@ impl Team {
         waits
     }
 
+    /// Returns the wires to watch while no operation runs, each with the rank at its other end. One that is ready has
+    /// [ended](has_ended); bytes of the next operation make none ready. Wires that are not sockets are not there.
+    pub fn at_rest(&self) -> Vec<(u32, PollFd<'_>)> {
+        let outbound = self.outbound.iter().map(|((_, to, _), outbound)| (*to, &outbound.wire));
+        let inbound = self.inbound.iter().map(|((from, _, _), inbound)| (*from, &inbound.wire));
+        let all = outbound.chain(inbound).filter(|(_, wire)| wire.writable().is_none());
+        all.map(|(rank, wire)| (rank, PollFd::from_borrowed_fd(wire.readable(), PollFlags::RDHUP))).collect()
+    }
+
     /// Returns after which time to call [`Team::advance`] again in any case: zero when it has more to do, the time to the next window
     /// when that is closed. None: a descriptor becomes ready.
     pub fn wait_at_most(&self) -> Option<Duration> {
@@ -555,6 +572,11 @@ impl Team {
         let next = running.doing.iter().filter_map(Doing::receive).map(|receive| receive.from);
         next.filter(|rank| !self.local.contains(rank)).collect()
     }
+}
+
+/// Returns whether a wire that was waited for has ended, at either side.
+pub fn has_ended(wait: &PollFd<'_>) -> bool {
+    wait.revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 fn head(strategy: &Strategy, numbered: &Numbered, from: u32, lane: u16) -> Head {

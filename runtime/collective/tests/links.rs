@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidemill_collective::element::{Element, Reduction};
 use tidemill_collective::memory::{Memory, Plain};
 use tidemill_collective::operation::{Numbered, Operation};
-use tidemill_collective::strategy::{Strategy, Windows};
-use tidemill_collective::team::{Counters, Failed, Team, WireName, host_clock};
+use tidemill_collective::strategy::{Strategy, Tree, Trees, Windows};
+use tidemill_collective::team::{Counters, Failed, Team, WireName, has_ended, host_clock};
 use tidemill_collective::wire::{Linked, Wire};
 use tidemill_link::remote::{Address, Certificates, Greeting, Listener, Purpose, Security, dial};
 
@@ -116,6 +116,27 @@ fn sums_are_right_over_each_kind_of_connection() {
 }
 
 #[test]
+fn sums_by_trees_are_right_over_each_kind_of_connection() {
+    let tree = |edges: &[(u32, u32)], weight| Tree { edges: edges.to_vec(), weight };
+    let trees = vec![
+        tree(&[(0, 1), (1, 2), (2, 3)], 200_000),
+        tree(&[(2, 0), (2, 1), (2, 3)], 700_000),
+        tree(&[(3, 0), (0, 2), (0, 1)], 100_000),
+    ];
+    let all_reduce = Some(Trees { trees, most: None });
+    let strategy = Strategy { all_reduce, ..Strategy::rank_order(4, (0..RANKS).collect()) };
+    for kind in kinds() {
+        let wires = connected(&strategy, &HOSTS, &kind);
+        let lengths = &[1, 600_000, 0, 7, 3000, 100, 250_001];
+        let hosts: Vec<_> =
+            HOSTS.iter().zip(wires).map(|(host, wires)| summing(&strategy, host, wires, lengths)).collect();
+        for host in hosts {
+            assert_eq!(host.join().unwrap().unwrap().operations, 7);
+        }
+    }
+}
+
+#[test]
 fn a_host_that_ends_in_the_middle_is_named_at_its_neighbours() {
     let strategy = Strategy::rank_order(1, (0..RANKS).collect());
     for kind in kinds() {
@@ -136,6 +157,38 @@ fn a_host_that_ends_in_the_middle_is_named_at_its_neighbours() {
         let failures: Vec<Failed> = hosts.into_iter().map(|host| host.join().unwrap().unwrap_err()).collect();
         // Whoever is its neighbour sees it; others may see that one end.
         assert!(failures.iter().any(|failed| failed.rank == 2), "{failures:?}");
+    }
+}
+
+#[test]
+fn wires_that_rest_report_their_end_and_not_their_bytes() {
+    use rustix::event::{Timespec, poll};
+    let strategy = Strategy::rank_order(1, vec![0, 1]);
+    for (kind, has_sockets) in kinds().iter().zip([true, true, false]) {
+        let wires = connected(&strategy, &[&[0], &[1]], kind);
+        let mut teams: Vec<Team> = wires
+            .into_iter()
+            .zip([[0], [1]])
+            .map(|(wires, host)| Team::new(strategy.clone(), &host, wires, host_clock()).unwrap())
+            .collect();
+        let mut first = teams.remove(0);
+        // Bytes of an operation that the other one has not begun.
+        let buffer: Arc<dyn Memory> = Arc::new(Plain::new(vec![1; 800]));
+        first.begin(sum(1, 100), BTreeMap::from([(0, buffer)])).unwrap();
+        first.advance().unwrap();
+        assert!(!first.counters().sent.is_empty());
+        let ended_at = |team: &Team, timeout: Timespec| {
+            let (ranks, mut waits): (Vec<u32>, Vec<_>) = team.at_rest().into_iter().unzip();
+            poll(&mut waits, Some(&timeout)).unwrap();
+            let mut all = ranks.into_iter().zip(&waits);
+            all.find(|(_, wait)| has_ended(wait)).map(|(rank, _)| rank)
+        };
+        assert_eq!(teams[0].at_rest().is_empty(), !has_sockets);
+        assert_eq!(ended_at(&teams[0], Timespec { tv_sec: 0, tv_nsec: 50_000_000 }), None);
+        drop(first);
+        if has_sockets {
+            assert_eq!(ended_at(&teams[0], Timespec { tv_sec: 60, tv_nsec: 0 }), Some(0));
+        }
     }
 }
 

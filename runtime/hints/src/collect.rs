@@ -25,7 +25,7 @@ mod sockets;
 
 pub use interface::{InterfaceError, interface_bytes};
 pub use prefix::{Place, Prefix, PrefixError, Racks};
-pub use sockets::{SocketError, Sockets};
+pub use sockets::{OwnedCounter, SocketError, Sockets};
 
 use crate::message::Entry;
 use std::collections::HashMap;

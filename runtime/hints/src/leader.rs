@@ -112,6 +112,23 @@ impl Leader {
         Self { rack, network, number: 0, reports, others, asked }
     }
 
+    /// Takes other rates, and racks and machines that have come: the numbers of those that were there stay.
+    pub fn set_network(&mut self, network: Network) {
+        self.network = network;
+    }
+
+    /// Notes that another leader leads a rack from now on: it counts its messages from the start.
+    pub fn succeeded(&mut self, rack: u64) {
+        if let Some(heard) = self.others.get_mut(&rack) {
+            heard.aggregate.number = 0;
+        }
+    }
+
+    /// Returns the last state of a rack, with the age that it has now; none: nothing was heard of it for [`PATIENCE`].
+    pub fn state(&self, rack: u64, now: Duration) -> Option<Aggregate> {
+        self.known(rack, 0, now).ok()
+    }
+
     /// Takes the report of a host: the links of its machines.
     pub fn report(&mut self, host: u64, entries: Vec<Entry>, now: Duration) -> Result<(), Refusal> {
         if let Some(last) = self.reports.get(&host) {

@@ -2,7 +2,7 @@
 //!
 //! Hosts count their traffic ([`collect`]) and report it to the leader of their rack ([`leader`]), leaders exchange what they
 //! know ([`message`]), and a tenant gets the links between its own machines ([`tree`]), with how much of each is free and how many
-//! share it. From that it estimates what its flows would get ([`estimate`]), chooses how to broadcast and reduce ([`schedule`]) and
+//! share it. A rate that is not stated is learned ([`peak`]). From that it estimates what its flows would get ([`estimate`]), chooses how to broadcast and reduce ([`schedule`]) and
 //! where to receive ([`placement`]), unless the hints are older than the network stays as it is ([`staleness`], [`changes`]).
 //!
 //! Nothing here sends to other hosts: callers carry the messages.
@@ -13,6 +13,7 @@ pub mod collect;
 pub mod estimate;
 pub mod leader;
 pub mod message;
+pub mod peak;
 pub mod placement;
 pub mod schedule;
 pub mod staleness;

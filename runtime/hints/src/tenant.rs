@@ -73,9 +73,9 @@ impl Tenant {
         match (self.hints(now), &self.failure, &self.known) {
             (Some(_), _, _) => decide(delays, self.changes.between()),
             (None, Some(reason), _) => Decision::defaults(reason),
-            (None, None, Some((_, at))) => {
-                let silent = now.saturating_sub(*at).as_millis();
-                Decision::defaults(format_args!("the last hints came {silent} ms ago"))
+            (None, None, Some((hints, at))) => {
+                let age = hints.age.saturating_add(now.saturating_sub(*at)).as_millis();
+                Decision::defaults(format_args!("the last hints are {age} ms old"))
             }
             (None, None, None) => Decision::defaults("no hints have come yet"),
         }
@@ -121,7 +121,7 @@ mod tests {
         tenant.answered(hints(20.0), now + ms(5_000));
         assert_eq!(tenant.decide(delays, now + ms(5_000)).choice, Choice::Loads);
         let decision = tenant.decide(delays, now + ms(7_000));
-        assert_eq!(decision.to_string(), "defaults: the last hints came 2000 ms ago");
+        assert_eq!(decision.to_string(), "defaults: the last hints are 2150 ms old");
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub enum FromChild {
     Ready {
         /// Where other hosts reach it.
         public: Option<Address>,
+        /// Where services of other hosts reach it for groups.
+        #[serde(default)]
+        groups: Option<Address>,
         /// Its version.
         version: String,
     },
@@ -85,6 +88,8 @@ pub struct Seen {
     pub problem: Option<String>,
     /// Where other hosts reach it.
     pub public: Option<Address>,
+    /// Where services of other hosts reach it for groups.
+    pub groups: Option<Address>,
     /// Version and process that serve.
     pub serves: Option<(String, u32)>,
     /// How often it was started again after it failed.
@@ -251,13 +256,13 @@ impl Work {
     /// Waits until a child serves.
     fn ready(&mut self, child: Serving) -> Result<Serving, String> {
         let ready = self.wait(child.number, STARTING, |line| match line {
-            FromChild::Ready { public, version } => Some(Ok((public, version))),
+            FromChild::Ready { public, groups, version } => Some(Ok((public, groups, version))),
             FromChild::Failed(reason) => Some(Err(reason)),
             _ => None,
         });
-        let (public, version) = ready.and_then(|ready| ready)?;
+        let (public, groups, version) = ready.and_then(|ready| ready)?;
         let mut seen = locked(&self.seen);
-        (seen.public, seen.problem) = (public, None);
+        (seen.public, seen.groups, seen.problem) = (public, groups, None);
         seen.serves = Some((version, child.process.id()));
         drop(seen);
         Ok(child)
@@ -301,6 +306,10 @@ impl Work {
                         let failed = ToChild::Upgraded(Some(reason));
                         self.child.iter_mut().for_each(|child| child.tell(&failed));
                     }
+                }
+                // It has changed how it takes part in groups.
+                Event::Line(of, FromChild::Ready { groups, .. }) if self.is_current(of) => {
+                    locked(&self.seen).groups = groups;
                 }
                 Event::Ended(of) if self.is_current(of) => {
                     let served = self.child.take().map(|child| now() - child.since).unwrap_or_default();

@@ -333,6 +333,12 @@ impl SharedRegion {
         self.map.copy_in(offset, bytes)
     }
 
+    /// Returns where it begins, for as long as it lives. Other processes may read and write it at any time: who uses the pointer
+    /// knows when they do not.
+    pub fn start(&self) -> NonNull<u8> {
+        self.map.start
+    }
+
     /// Its words from number `first` on, for a ring. None: it has not as many.
     pub fn window(self: &Arc<Self>, first: usize, count: usize) -> Option<Window> {
         let end = first.checked_add(count)?;

@@ -209,18 +209,36 @@ fn part(file: &mut File) -> io::Result<Bytes> {
 /// # Errors
 /// The file does not exist, or the service rejects the request.
 pub fn read_link(link: &str) -> io::Result<Box<dyn Read + Send>> {
+    read_link_from(link, 0)
+}
+
+/// Reads from a link, from a byte on.
+///
+/// # Errors
+/// As [`read_link`].
+pub fn read_link_from(link: &str, from: u64) -> io::Result<Box<dyn Read + Send>> {
     // Fails only if one is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let failed = |error: reqwest::Error| io::Error::other(chain(&error.without_url()));
     let runtime = Waiting::new()?;
     let client = reqwest::Client::builder().connect_timeout(CONNECTING).read_timeout(SILENCE);
     let client = client.redirect(reqwest::redirect::Policy::none()).build().map_err(failed)?;
-    let answer = runtime.block_on(async { client.get(link).send().await }).map_err(failed)?;
+    let mut request = client.get(link);
+    if from > 0 {
+        request = request.header("range", format!("bytes={from}-"));
+    }
+    let answer = runtime.block_on(async { request.send().await }).map_err(failed)?;
     if !answer.status().is_success() {
         let kind = if answer.status() == 404 { ErrorKind::NotFound } else { ErrorKind::Other };
         return Err(io::Error::new(kind, format!("the object store answers {}", answer.status())));
     }
-    Ok(Box::new(Linked { answer, part: Bytes::new(), runtime }))
+    let is_part = answer.status() == 206;
+    let mut linked = Linked { answer, part: Bytes::new(), runtime };
+    if !is_part {
+        // A service without ranges gives all of it.
+        io::copy(&mut (&mut linked).take(from), &mut io::sink())?;
+    }
+    Ok(Box::new(linked))
 }
 
 /// An error with its causes.

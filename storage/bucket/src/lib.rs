@@ -62,7 +62,7 @@ mod service;
 mod settings;
 
 pub use bucket::Bucket;
-pub use files::{Files, StoredFile, read_link};
+pub use files::{Files, StoredFile, read_link, read_link_from};
 pub use lease::TERM;
 pub use service::PATIENCE;
 pub use settings::Settings;

@@ -2,6 +2,7 @@
 mod cluster;
 mod deployment;
 mod files;
+mod groups;
 mod identities;
 mod links;
 mod snapshots;
@@ -89,7 +90,10 @@ pub const TARGETS: &[Target] = &[
         reads: "greetings, from whoever connects",
         read: tidemill_link::remote::fuzz_entry::greeting,
         samples: links::greetings,
-        words: &["channel", "control", "sender", "receiver", "host", "run", "purpose"],
+        words: &[
+            "channel", "control", "sender", "receiver", "host", "run", "purpose", "group", "lane", "wire",
+            "epoch",
+        ],
         memory: MEMORY,
     },
     Target {
@@ -283,6 +287,46 @@ pub const TARGETS: &[Target] = &[
         read: deployment::control_group,
         samples: deployment::control_groups,
         words: &["==> ", "nr_throttled ", "oom_kill ", "max", "inactive_file ", "usage_usec "],
+        memory: MEMORY,
+    },
+    Target {
+        name: "group-packet",
+        reads: "packets of programs in groups, and to them",
+        read: tidemill_collective::fuzz_entry::packet,
+        samples: groups::packets,
+        words: groups::WORDS,
+        memory: MEMORY,
+    },
+    Target {
+        name: "group-services",
+        reads: "messages of services to the one that introduces ranks",
+        read: tidemill_collective::fuzz_entry::services,
+        samples: groups::services,
+        words: groups::WORDS,
+        memory: MEMORY,
+    },
+    Target {
+        name: "group-hosts",
+        reads: "messages of the other hosts of a group",
+        read: tidemill_collective::fuzz_entry::hosts,
+        samples: groups::hosts,
+        words: groups::WORDS,
+        memory: MEMORY,
+    },
+    Target {
+        name: "group-policy",
+        reads: "names of strategies, from people",
+        read: tidemill_collective::fuzz_entry::policy,
+        samples: groups::policies,
+        words: &["ring:", "pfa:", "ts:", "locality:reversed", ",", "4294967295"],
+        memory: MEMORY,
+    },
+    Target {
+        name: "hints",
+        reads: "messages of hosts and leaders about the use of links",
+        read: groups::hint,
+        samples: groups::hints,
+        words: &[],
         memory: MEMORY,
     },
 ];

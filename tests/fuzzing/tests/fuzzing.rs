@@ -108,6 +108,11 @@ targets! {
     mutated_calls "calls"
     mutated_deployments "deployment"
     mutated_control_groups "control-group"
+    mutated_group_packets "group-packet"
+    mutated_group_services "group-services"
+    mutated_group_hosts "group-hosts"
+    mutated_group_policies "group-policy"
+    mutated_hints "hints"
 }
 
 /// Files of a folder, without their extension.

@@ -1,5 +1,6 @@
 //! `tidemill net collective` and `net bench`: groups of programs that compute together.
 use super::super::{OutputForm, explained, is_value, parse_time};
+use super::hints::HintArguments;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub(crate) struct GroupArguments {
     /// Certificate of the authority that certifies the other services, as PEM.
     #[arg(long, value_name = "FILE", requires = "certificate", help_heading = "Groups")]
     pub(crate) authority: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) hints: HintArguments,
 }
 
 fn group_path(text: &str) -> Result<Path, String> {
@@ -64,7 +67,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// The service that is asked.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct GroupServiceChoice {
     /// Socket of the service of this machine. Default: TIDEMILL_NET, else that of this user, else that of root.
     #[arg(long, value_name = "FILE")]
@@ -114,18 +117,21 @@ pub(crate) struct ShowGroupArguments {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Operations that were called before are carried out by the strategy of before; none is lost. Programs do
-not notice. Strategies: ffa (the default), locality, locality:reversed, pfa[:PATH,...], ts[:PATH,...], rank-order, ring:RANK,...
+not notice. Strategies: ffa (the default), locality, locality:reversed, pfa[:PATH,...], ts[:PATH,...], hints, rank-order, ring:RANK,...,
+tree:RANK-RANK,...
 
 Examples:
   tidemill net collective strategy training rank-order
   tidemill net collective strategy training locality
-  tidemill net collective strategy training ring:0,2,1,3"
+  tidemill net collective strategy training hints
+  tidemill net collective strategy training ring:0,2,1,3
+  tidemill net collective strategy training tree:0-1,0-2,1-3"
 )]
 pub(crate) struct GroupStrategyArguments {
     /// The group.
     #[arg(value_name = "GROUP")]
     pub(crate) group: String,
-    /// The name of a strategy, or a ring of all ranks.
+    /// The name of a strategy, or a ring or tree of all ranks.
     #[arg(value_name = "STRATEGY")]
     pub(crate) strategy: String,
     #[command(flatten)]
@@ -183,6 +189,21 @@ mod tests {
         for wrong in ["spine0", "spine0=20000-20999", "=eth0,1Gbps", "x=,1Gbps", "x=9-8,1Gbps", "x=eth0,fast"]
         {
             assert!(group_path(wrong).is_err(), "{wrong}");
+        }
+    }
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_path_or_refused_with_a_reason(
+            text in "[a-z]{0,4}=?([0-9]{0,6}-[0-9]{0,6}|[a-z0-9.-]{0,8}|\\PC{0,8})(,[0-9.]{0,24}[GMk]?bps)?",
+        ) {
+            match group_path(&text) {
+                Ok(path) => {
+                    proptest::prop_assert!(!path.name.is_empty() && path.rate.is_finite() && path.rate >= 0.0);
+                    proptest::prop_assert!(path.ports.is_none_or(|(first, last)| 0 < first && first <= last));
+                    proptest::prop_assert!(path.ports.is_some() != path.interface.is_some());
+                }
+                Err(reason) => proptest::prop_assert!(!reason.is_empty()),
+            }
         }
     }
 }

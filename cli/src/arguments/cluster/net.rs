@@ -3,6 +3,7 @@ use super::super::OutputForm;
 use super::super::parse_time;
 use super::ControllerChoice;
 use super::collective::{CollectiveVerb, GroupArguments, NetBenchVerb};
+use super::hints::HintsArguments;
 use super::paths::PathArguments;
 use super::transport::{ListEdgesArguments, PolicyVerb, WatchEdgesArguments};
 use clap::{Args, Subcommand};
@@ -34,6 +35,8 @@ pub(crate) enum NetVerb {
         #[command(subcommand)]
         verb: CollectiveVerb,
     },
+    /// Show what links carry, what is free on them, and what groups are planned from.
+    Hints(HintsArguments),
     /// Measure the transport service.
     Bench {
         /// The verb.
@@ -60,7 +63,8 @@ Examples:
   tidemill net serve --grpc 127.0.0.1:50051
   tidemill net serve --grpc-server shop.Prices=http://10.0.0.7:50051 --proto prices.proto
   tidemill net serve --listen 10.0.0.1:7470                                   introduces the ranks of groups
-  tidemill net serve --listen 10.0.0.2:7470 --groups-at 10.0.0.1:7470 --rack east"
+  tidemill net serve --listen 10.0.0.2:7470 --groups-at 10.0.0.1:7470 --rack east
+  tidemill net serve --listen 10.0.0.2:7470 --groups-at 10.0.0.1:7470 --rate 1Gbps --rack-rate up=20Mbps,down=100Mbps"
 )]
 pub(crate) struct ServeNetArguments {
     /// The file of its socket. Default: /run/tidemill/net.sock for root, else in the folder XDG_RUNTIME_DIR.

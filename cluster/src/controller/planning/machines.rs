@@ -105,7 +105,8 @@ pub(crate) fn infrastructure(
     Ok((infrastructure, notes))
 }
 
-fn rank(tier: &str) -> usize {
+/// The order of tiers by their names, nearest to the sources first.
+pub(crate) fn rank(tier: &str) -> usize {
     match NEAREST.iter().position(|known| *known == tier) {
         Some(position) => position,
         None if tier == FARTHEST => NEAREST.len() + 1,
@@ -266,6 +267,25 @@ fn between(tiers: &[Tier], facts: &[LinkFact]) -> Vec<Link> {
     all
 }
 
+/// The names of machines of a type, with their locations. Unnamed ones have those that a plan gives them (`edge-small-0`).
+pub(crate) fn machine_names(tier: &Tier, worker: &WorkerType) -> Vec<(String, Option<String>)> {
+    let sites: Vec<Option<String>> = match (&worker.locations[..], &tier.locations[..]) {
+        ([], []) => vec![None],
+        ([], all) => all.iter().map(|site| Some(site.value.clone())).collect(),
+        (some, _) => some.iter().map(|site| Some(site.value.clone())).collect(),
+    };
+    let count = worker.count.value as usize;
+    let names = sites.into_iter().enumerate().flat_map(|(number, site)| {
+        (0..count).map(move |index| {
+            let place = site.as_ref().map_or_else(String::new, |site| format!("-{site}"));
+            let own = worker.names.get(number * count + index).map(|name| name.value.clone());
+            let name = own.unwrap_or_else(|| format!("{}{place}-{}-{index}", tier.id, worker.worker_type));
+            (name, site.clone())
+        })
+    });
+    names.collect()
+}
+
 /// Reduces an infrastructure file to the machines that have joined. Unnamed machines get the names that a plan gives them (`edge-small-0`).
 /// Subtracts usage by other runs, and takes measured figures for links where they exist.
 ///
@@ -282,23 +302,11 @@ pub(crate) fn named(
     for tier in &mut result.tiers {
         let mut kept: Vec<WorkerType> = Vec::new();
         for worker in tier.workers.iter() {
-            let sites: Vec<Option<String>> = match (&worker.locations[..], &tier.locations[..]) {
-                ([], []) => vec![None],
-                ([], all) => all.iter().map(|site| Some(site.value.clone())).collect(),
-                (some, _) => some.iter().map(|site| Some(site.value.clone())).collect(),
-            };
-            for (number, site) in sites.iter().enumerate() {
-                for index in 0..worker.count.value {
-                    let position = number * worker.count.value as usize + index as usize;
-                    let place = site.as_ref().map_or_else(String::new, |site| format!("-{site}"));
-                    let own = worker.names.get(position).map(|name| name.value.clone());
-                    let name =
-                        own.unwrap_or_else(|| format!("{}{place}-{}-{index}", tier.id, worker.worker_type));
-                    if machines.iter().any(|machine| machine.name == name) {
-                        kept.extend(one(worker, &name, site.as_deref(), taken.get(&name), &mut notes));
-                    }
-                    asked.push(name);
+            for (name, site) in machine_names(tier, worker) {
+                if machines.iter().any(|machine| machine.name == name) {
+                    kept.extend(one(worker, &name, site.as_deref(), taken.get(&name), &mut notes));
                 }
+                asked.push(name);
             }
         }
         tier.workers.value = kept;

@@ -55,6 +55,25 @@ fn assignments_are_told_when_they_are_new() {
     controller.end();
 }
 
+/// A worker of this tier sends a heartbeat with measured links and what its machine counts.
+pub(crate) fn hears(
+    shared: &Shared,
+    worker: &str,
+    tier: &str,
+    ways: Vec<crate::api::LinkMeasurement>,
+    traffic: Option<TrafficReport>,
+) {
+    let peer = VerifiedPeer {
+        identity: PeerIdentity::Worker(worker.parse().unwrap()),
+        location: None,
+        tier: Some(tier.parse().unwrap()),
+        serial: "4e".repeat(16).parse().unwrap(),
+        expires: Timestamp::now(),
+    };
+    let heartbeat = Heartbeat { ways, traffic, ..Heartbeat::default() };
+    shared.heard(&peer, worker, heartbeat, "127.0.0.1".into()).unwrap();
+}
+
 /// A heartbeat under way when its worker is revoked: its certificate was valid when it was checked.
 #[test]
 fn a_worker_that_is_revoked_does_not_come_back_by_a_late_heartbeat() {

@@ -143,6 +143,35 @@ fn a_host_that_was_left_out_comes_back_without_what_it_launched_alone() {
     );
 }
 
+#[test]
+fn the_last_operation_of_a_host_that_ended_can_end_at_the_others() {
+    let hosts = [0, 1];
+    for is_ordered_first in [true, false] {
+        let mut barrier = Barrier::new(0, order(1, &hosts));
+        if is_ordered_first {
+            barrier.order(order(2, &hosts));
+            assert!(!barrier.may_launch(1), "host 1 has not said where it is");
+        }
+        assert_eq!(barrier.ended(1, 1), []);
+        if !is_ordered_first {
+            message(barrier.order(order(2, &hosts)));
+        }
+        assert!(barrier.may_launch(1) && !barrier.may_launch(2));
+        barrier.launched(1);
+        assert_eq!(barrier.finished(1), [Action::Switch(Box::new(order(2, &hosts)))]);
+    }
+}
+
+#[test]
+fn a_host_that_orders_without_end_fills_nothing() {
+    let mut barrier = Barrier::new(0, order(1, &[0, 1, 2]));
+    for epoch in 2..10_000 {
+        let position = Position { launched: 0, under: 1, broken: false };
+        barrier.receive(Message { host: 1, position, order: order(epoch, &[0, 1, 2]) });
+    }
+    assert!(barrier.orders.len() <= MOST_HEARD && barrier.heard.len() <= 2 * MOST_HEARD);
+}
+
 /// Explores settings: hosts, operations and orders of each.
 fn explore_all(settings: &[(u32, u64, u64)], faults: Faults, reduced: bool) {
     for &(hosts, operations, orders) in settings {

@@ -1,4 +1,7 @@
 use super::*;
+use crate::peers::Running;
+
+mod hostile;
 
 fn token(number: u64) -> Token {
     format!("{number:x}")
@@ -19,7 +22,7 @@ fn join(conductor: &mut Conductor, link: Link, rank: u32, size: u32) -> Messages
 }
 
 fn shrink(conductor: &mut Conductor, link: Link, rank: u32) -> Messages {
-    conductor.hear(link, ToConductor::Shrink { key: key(), rank })
+    conductor.hear(link, ToConductor::Shrink { key: key(), rank, whole: false })
 }
 
 fn with_hosts(count: Link) -> Conductor {
@@ -155,6 +158,56 @@ fn tenants_see_their_own_groups_and_no_hosts_and_choose_nothing() {
     let choose = || Question::Strategy { group: "g".into(), strategy: "rank-order".into() };
     assert!(matches!(ask(Some(7), choose()), Answer::Refused(_)));
     assert!(matches!(ask(None, choose()), Answer::Done(_)));
+}
+
+#[test]
+fn a_choice_is_explained_to_the_operator_and_not_to_tenants() {
+    let mut conductor = with_hosts(3);
+    for rank in 0..3 {
+        join(&mut conductor, u64::from(rank) + 1, rank, 3);
+    }
+    let mut view = |user, question| {
+        let answer = conductor.hear(1, ToConductor::Ask { id: 9, user, question }).pop();
+        match answer {
+            Some((1, FromConductor::Answer { answer: Answer::Done(view), .. })) => *view,
+            Some((1, FromConductor::Answer { answer: Answer::Listing(mut listing), .. })) => {
+                listing.groups.remove(0)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = view(None, Question::List);
+    assert!(first.reasons[0].starts_with("rings as of locality"), "{:?}", first.reasons);
+    assert!(first.reasons.iter().any(|reason| reason.contains("an all-reduce of 64 MiB takes about")));
+    let operations: Vec<_> = first.predicted.iter().map(|one| (one.operation.as_str(), one.bytes)).collect();
+    assert_eq!(operations[..2], [("all-reduce", 64 << 20), ("broadcast", 64 << 20)]);
+    assert!(first.predicted.iter().all(|one| one.us > 0.0));
+    let choose = |strategy: &str| Question::Strategy { group: "g".into(), strategy: strategy.into() };
+    assert_eq!(view(None, choose("hints")).reasons[0], "as ffa: nobody has hints of loads");
+    let tree = view(None, choose("tree:0-1,0-2"));
+    assert!(tree.reasons.contains(&"all-reduces go by 1 tree".to_owned()), "{:?}", tree.reasons);
+    assert_ne!(tree.predicted, first.predicted);
+    let tenants = view(Some(7), Question::List);
+    assert_eq!((tenants.reasons.len(), &tenants.predicted), (0, &tree.predicted));
+}
+
+#[test]
+fn a_strategy_that_names_ranks_is_left_when_a_rank_is_lost() {
+    for named in ["ring:2,0,1", "tree:0-1,0-2"] {
+        let mut conductor = with_hosts(3);
+        join(&mut conductor, 1, 0, 3);
+        join(&mut conductor, 2, 1, 3);
+        let first = formed(&join(&mut conductor, 3, 2, 3), &[1, 2, 3]);
+        let question = Question::Strategy { group: "g".into(), strategy: named.into() };
+        conductor.hear(1, ToConductor::Ask { id: 1, user: None, question });
+        assert_eq!(conductor.groups[&key()].policy.as_deref(), Some(named));
+        broken(&mut conductor, 1, &first.token, 2);
+        conductor.lost(3);
+        shrink(&mut conductor, 1, 0);
+        let second = formed(&shrink(&mut conductor, 2, 1), &[1, 2]);
+        assert_eq!(second.strategy.check(), Ok(()));
+        assert_eq!(conductor.groups[&key()].policy, None, "{named}");
+    }
 }
 
 #[test]

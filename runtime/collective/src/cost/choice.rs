@@ -1,22 +1,23 @@
 //! Sizes that follow from the model, and why a strategy was chosen, in words.
-use super::{Link, Network, add, bytes, edges, places, step, time};
+use super::{Link, Network, add, bytes, edges, places, step, steps, time};
 use crate::element::Reduction;
 use crate::operation::Operation;
 use crate::strategy::Strategy;
 use crate::topology::Group;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-const ALL_REDUCE: Operation = Operation::AllReduce { reduction: Reduction::Sum };
+pub(crate) const ALL_REDUCE: Operation = Operation::AllReduce { reduction: Reduction::Sum };
 /// The buffer of which reasons speak.
-const EXAMPLE: f64 = (64 << 20) as f64;
+pub(crate) const EXAMPLE: f64 = (64 << 20) as f64;
 /// Bounds of a piece: below, headers and calls count; above, it no longer fits into the cache of a core.
 const PIECES: (f64, f64) = ((16 << 10) as f64, (1 << 20) as f64);
 /// Most bytes of a small operation: it has no pieces that overlap.
 const MOST_SMALL: f64 = (1 << 20) as f64;
 
-/// Returns the bytes of a piece: a twentieth of its time on the slowest link of the rings is overhead, in steps of 4 KiB.
+/// Returns the bytes of a piece: a twentieth of its time on the slowest link of an all-reduce is overhead, in steps of 4 KiB.
 pub fn piece(network: &Network<'_>, group: &Group, strategy: &Strategy) -> u32 {
-    let links = bytes(network, group, strategy, ALL_REDUCE);
+    let links = bytes(network, group, strategy, ALL_REDUCE, EXAMPLE);
     let Some(rate) = links.keys().map(|link| network.left(*link)).reduce(f64::min) else {
         return crate::strategy::PIECE;
     };
@@ -24,15 +25,17 @@ pub fn piece(network: &Network<'_>, group: &Group, strategy: &Strategy) -> u32 {
     (bytes as u32) & !0xFFF
 }
 
-/// Returns the bytes up to which doubling takes no longer than the rings; 1 MiB at most.
+/// Returns the bytes up to which doubling takes no longer than the rings or trees; 1 MiB at most.
 pub fn small(network: &Network<'_>, group: &Group, strategy: &Strategy) -> u64 {
     let slope = |links: &BTreeMap<Link<'_>, f64>| {
         links.iter().map(|(link, bytes)| bytes / network.left(*link)).fold(0.0, f64::max)
     };
-    let (doubling, steps) = doubling(network, group, strategy);
-    let rings = f64::from(2 * strategy.members.len().saturating_sub(1) as u32);
-    let saved = (rings - f64::from(steps)) * step(network, group);
-    let dearer = slope(&doubling) - slope(&bytes(network, group, strategy, ALL_REDUCE));
+    let (doubling, fewer) = doubling(network, group, strategy);
+    let (rounds, lanes) = steps(strategy, ALL_REDUCE, EXAMPLE);
+    let saved = (f64::from(rounds) - f64::from(fewer)) * step(network, group);
+    // One piece takes all steps of a tree one after another.
+    let passes = if lanes > 0 { f64::from(rounds) } else { 1.0 };
+    let dearer = slope(&doubling) - passes * slope(&bytes(network, group, strategy, ALL_REDUCE, EXAMPLE));
     if saved <= 0.0 {
         return 0;
     }
@@ -41,7 +44,11 @@ pub fn small(network: &Network<'_>, group: &Group, strategy: &Strategy) -> u64 {
 
 /// Returns the bytes over each link and the steps of an all-reduce by doubling in the order of the first ring, for each byte of
 /// the buffer.
-fn doubling<'a>(network: &Network<'a>, group: &Group, strategy: &Strategy) -> (BTreeMap<Link<'a>, f64>, u32) {
+fn doubling<'a>(
+    network: &Network<'a>,
+    group: &Group,
+    strategy: &'a Strategy,
+) -> (BTreeMap<Link<'a>, f64>, u32) {
     let places = places(network, group);
     let members = strategy.channels.first().map_or(&strategy.members, |channel| &channel.ring);
     let mut links = BTreeMap::new();
@@ -51,7 +58,8 @@ fn doubling<'a>(network: &Network<'a>, group: &Group, strategy: &Strategy) -> (B
     let at = |number: usize| if number < folded / 2 { 2 * number + 1 } else { number + folded / 2 };
     let mut both = |one: usize, other: usize| {
         for (from, to) in [(one, other), (other, one)] {
-            add(network, &places, &mut links, (members[from], members[to], None), 1.0);
+            let (from, to) = (members[from], members[to]);
+            add(network, &places, &mut links, (from, to, strategy.mesh_path(from, to)), 1.0);
         }
     };
     for pair in 0..folded / 2 {
@@ -98,6 +106,19 @@ pub fn reasons(
         reasons
             .push(format!("{rings} over {} racks: {count} ways between racks in each; {least}", racks.len()));
     }
+    for (what, trees) in [("all-reduces", &strategy.all_reduce), ("broadcasts", &strategy.broadcast)] {
+        let Some(trees) = trees else { continue };
+        let all: f64 = trees.trees.iter().map(|tree| f64::from(tree.weight)).sum();
+        let largest = trees.trees.iter().map(|tree| tree.weight).max().unwrap_or(0);
+        let count = match trees.trees.len() {
+            1 => "1 tree".to_owned(),
+            count => {
+                format!("{count} trees of up to {:.0} % of the buffer", 100.0 * f64::from(largest) / all)
+            }
+        };
+        let most = trees.most.map_or_else(String::new, |most| format!(" of at most {} KiB", most >> 10));
+        reasons.push(format!("{what}{most} go by {count}"));
+    }
     let mut by_path: BTreeMap<&str, usize> = BTreeMap::new();
     edges(strategy).filter_map(|(_, _, path)| path).for_each(|path| *by_path.entry(path).or_default() += 1);
     if !by_path.is_empty() {
@@ -134,7 +155,43 @@ pub fn reasons(
     reasons
 }
 
-fn duration(seconds: f64) -> String {
+/// A time that the model has for an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Predicted {
+    /// The operation.
+    pub operation: String,
+    /// Bytes of the buffer of each rank.
+    pub bytes: u64,
+    /// Its time in microseconds.
+    pub us: f64,
+}
+
+/// Returns how long each operation takes with a buffer of this many bytes, or of 64 MiB where it is small or unknown. A broadcast
+/// begins at the first member.
+pub fn predicted(
+    network: &Network<'_>,
+    group: &Group,
+    strategy: &Strategy,
+    others: &[(&Group, &Strategy)],
+    bytes: Option<u64>,
+) -> Vec<Predicted> {
+    let bytes = bytes.filter(|bytes| *bytes > strategy.small).unwrap_or(EXAMPLE as u64);
+    let root = strategy.members.first().copied().unwrap_or_default();
+    let operations = [
+        ("all-reduce", ALL_REDUCE),
+        ("broadcast", Operation::Broadcast { root }),
+        ("reduce-scatter", Operation::ReduceScatter { reduction: Reduction::Sum }),
+        ("all-gather", Operation::AllGather),
+        ("all-to-all", Operation::AllToAll),
+    ];
+    let of = |(name, operation): (&str, Operation)| {
+        let took = time(network, group, strategy, operation, bytes as f64, others);
+        Predicted { operation: name.to_owned(), bytes, us: took.seconds * 1e6 }
+    };
+    operations.into_iter().map(of).collect()
+}
+
+pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.1}s"),
         s if s >= 1e-3 => format!("{:.1}ms", s * 1e3),

@@ -2,6 +2,7 @@ use super::*;
 use crate::element::Reduction;
 use crate::policies::tests::Lab;
 use crate::policies::{Policy, ffa, rank_order};
+use crate::strategy::Trees;
 
 const ALL_REDUCE: Operation = Operation::AllReduce { reduction: Reduction::Sum };
 
@@ -10,7 +11,7 @@ fn bytes_over_each_link_are_those_of_the_table() {
     let lab = Lab::racks(2, 2).group("one", 4);
     let strategy = &rank_order::strategies(&lab.cluster())["one"];
     let over = |operation| {
-        let bytes = bytes(&lab.network(), &lab.groups[0], strategy, operation);
+        let bytes = bytes(&lab.network(), &lab.groups[0], strategy, operation, 1e9);
         [
             Link::HostOut("host0"),
             Link::HostIn("host0"),
@@ -32,7 +33,7 @@ fn bytes_over_each_link_are_those_of_the_table() {
 fn a_path_that_the_system_chooses_is_counted_in_part() {
     let lab = Lab::racks(2, 1).spines(2).group("one", 2);
     let strategy = &rank_order::strategies(&lab.cluster())["one"];
-    let bytes = bytes(&lab.network(), &lab.groups[0], strategy, ALL_REDUCE);
+    let bytes = bytes(&lab.network(), &lab.groups[0], strategy, ALL_REDUCE, 1e9);
     assert_eq!(bytes[&Link::RackOut("rack0", "spine0")], 0.5);
     assert_eq!(bytes[&Link::HostOut("host0")], 1.0);
 }
@@ -86,6 +87,44 @@ fn sizes_follow_from_links() {
     assert_eq!(slow, (16 << 10, small / 100), "a slow link has small pieces, and rings pay sooner");
     let far = sizes(|lab| lab.facts.step *= 10.0);
     assert_eq!(far, (piece, 1 << 20), "where steps are expensive, doubling is for more; it has a bound");
+}
+
+#[test]
+fn trees_take_their_weights_and_their_depth() {
+    let lab = Lab::racks(1, 4).group("one", 4);
+    let tree = |edges: &[(u32, u32)], weight| Tree { edges: edges.to_vec(), weight };
+    let trees = vec![tree(&[(0, 1), (0, 2), (0, 3)], 3), tree(&[(1, 0), (0, 2), (2, 3)], 1)];
+    let trees = Some(Trees { trees, most: Some(2_000_000_000) });
+    let ring = rank_order::strategies(&lab.cluster())["one"].clone();
+    let strategy = Strategy { all_reduce: trees.clone(), broadcast: trees, piece: 1 << 20, ..ring.clone() };
+    let (network, group) = (lab.network(), &lab.groups[0]);
+    let out = |operation| bytes(&network, group, &strategy, operation, 1e9)[&Link::HostOut("host0")];
+    assert_eq!(out(ALL_REDUCE), 0.75 * 3.0 + 0.25 * 2.0);
+    assert_eq!(out(Operation::Broadcast { root: 0 }), 0.75 * 3.0 + 0.25 * 2.0);
+    assert_eq!(out(Operation::Broadcast { root: 3 }), 0.75 * 2.0 + 0.25);
+    let took = time(&network, group, &strategy, ALL_REDUCE, 1e9, &[]);
+    assert_eq!(took.steps, 6, "up and down the second tree");
+    // Two pieces wait at each of the five steps after the first one.
+    let expected = took.on_slowest * (1.0 + 5.0 * 2.0 * f64::from(1 << 20) / 1e9) + 6.0 * network.facts.step;
+    assert!((took.seconds / expected - 1.0).abs() < 1e-9);
+    let beyond = time(&network, group, &strategy, ALL_REDUCE, 3e9, &[]);
+    assert_eq!(beyond, time(&network, group, &ring, ALL_REDUCE, 3e9, &[]));
+}
+
+#[test]
+fn hints_are_what_is_left_of_links() {
+    let mut lab = Lab::racks(2, 1).spines(2).group("one", 2);
+    lab.hosts.iter_mut().for_each(|host| host.paths[1].rate *= 3.0);
+    let tree = lab.hosts.iter().map(|host| (host.name.clone(), host.rack.clone())).collect();
+    let rates = vec![1e9, 2e9, 3e9, 4e9, 5e9, 6e9, 7e9, 8e9];
+    let loads = Loads { tree, rates, ..Loads::default() };
+    let network = Network { loads: Some(&loads), ..lab.network() };
+    assert_eq!(network.left(Link::HostOut("host1")), 3e9);
+    assert_eq!(network.left(Link::HostIn("host0")), 2e9);
+    assert_eq!(network.left(Link::RackIn("rack1", "spine1")), 0.75 * 8e9);
+    assert_eq!(network.left(Link::RackOut("rack0", "spine0")), 0.25 * 5e9);
+    assert_eq!(network.left(Link::Between("rack1", "rack0", "spine0")), 0.25 * 6e9);
+    assert_eq!(network.left(Link::HostOut("elsewhere")), 12.5e9, "nobody knows");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub fn strategies(cluster: &Cluster<'_>, reversed: bool) -> BTreeMap<String, Str
 /// Returns the ring of a group, in the direction that takes less time.
 pub fn ring(network: &Network<'_>, group: &Group) -> Vec<u32> {
     let forward = chain(network, group);
-    if network.background.is_empty() {
+    if network.background.is_empty() && network.loads.is_none() {
         return forward;
     }
     let back = turned(forward.clone());

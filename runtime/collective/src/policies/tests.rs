@@ -1,7 +1,7 @@
 use super::*;
 use crate::cost::{Background, Facts, Link, links_of, places};
 use crate::strategy::Strategy;
-use crate::topology::{Host, Path, Priority};
+use crate::topology::{Host, Loads, Path, Priority};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Generator;
 use proptest::test_runner::TestCaseError;
@@ -13,6 +13,7 @@ pub(crate) struct Lab {
     pub(crate) groups: Vec<Group>,
     pub(crate) background: Vec<Background>,
     pub(crate) traces: Vec<(String, Vec<ts::Span>)>,
+    pub(crate) loads: Option<Loads>,
     pub(crate) facts: Facts,
 }
 
@@ -28,6 +29,7 @@ impl Lab {
             groups: Vec::new(),
             background: Vec::new(),
             traces: Vec::new(),
+            loads: None,
             facts: Facts { host_rate: 12.5e9, memory_rate: 1e12, ..Facts::default() },
         }
     }
@@ -47,11 +49,12 @@ impl Lab {
     }
 
     pub(crate) fn network(&self) -> Network<'_> {
-        Network { hosts: &self.hosts, background: &self.background, facts: self.facts }
+        Network { hosts: &self.hosts, background: &self.background, loads: None, facts: self.facts }
     }
 
     pub(crate) fn cluster(&self) -> Cluster<'_> {
-        Cluster { network: self.network(), groups: &self.groups, traces: &self.traces }
+        let (network, loads) = (self.network(), self.loads.as_ref());
+        Cluster { network, groups: &self.groups, traces: &self.traces, loads }
     }
 
     pub(crate) fn any() -> impl Generator<Value = Self> {
@@ -141,19 +144,36 @@ pub(crate) fn rates(lab: &Lab, made: &BTreeMap<String, Strategy>) -> BTreeMap<St
 
 #[test]
 fn policies_are_read_as_they_are_written() {
-    for text in
-        ["rank-order", "locality", "locality:reversed", "ffa", "pfa", "pfa:lte,fibre", "ts", "ring:0,2,1"]
-    {
+    for text in [
+        "rank-order",
+        "locality",
+        "locality:reversed",
+        "ffa",
+        "pfa",
+        "pfa:lte,fibre",
+        "ts",
+        "ring:0,2,1",
+        "hints",
+        "tree:0-1,0-2/1-0,1-2",
+    ] {
         assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
     }
-    for wrong in ["", "ring", "tree", "ffa:spine0", "locality:sideways", "rank-order:1"] {
+    for wrong in ["", "ring", "tree", "hints:1", "ffa:spine0", "locality:sideways", "rank-order:1"] {
         let error = wrong.parse::<Policy>().unwrap_err();
         assert_eq!(error, PolicyError::Unknown(wrong.into()));
         assert!(error.to_string().contains("`ring:RANK,...`"), "{error}");
     }
+    for wrong in ["0-x", "0", "0-1-2", "", "0-1//0-1"] {
+        let error = format!("tree:{wrong}").parse::<Policy>().unwrap_err();
+        assert!(matches!(&error, PolicyError::Edge(_)), "{error}");
+    }
     assert_eq!("ring:0,x".parse::<Policy>().unwrap_err(), PolicyError::Rank("x".into()));
     for (name, _) in POLICIES {
-        let name = name.split_once('[').map_or(name, |(name, _)| name).replace("RANK,...", "0");
+        let name = name
+            .split_once('[')
+            .map_or(name, |(name, _)| name)
+            .replace("RANK-RANK,...", "0-1")
+            .replace("RANK,...", "0");
         assert!(name.parse::<Policy>().is_ok(), "{name}");
     }
 }
@@ -184,7 +204,7 @@ fn two_groups_that_share_nothing_have_no_link_in_common() {
 proptest! {
     #[test]
     fn every_policy_makes_valid_strategies(lab in Lab::any()) {
-        for text in ["rank-order", "locality", "locality:reversed", "ffa", "pfa", "ts"] {
+        for text in ["rank-order", "locality", "locality:reversed", "ffa", "pfa", "ts", "hints"] {
             let policy: Policy = text.parse().unwrap();
             check(&lab, &policy.strategies(&lab.cluster()).unwrap())?;
         }

@@ -52,6 +52,8 @@ const MOST_CYCLES: usize = 16;
 const GUARD_US: i64 = 1_000;
 /// How much a burst or gap may differ from the one a period before: this part, and this much.
 const VARIATION: (f64, f64) = (0.1, 500.0);
+/// The longest period: others would wait for as long.
+const LONGEST_US: u64 = 60_000_000;
 /// The part of a period that must be open: with less, the others would hardly ever send.
 const LEAST_OPEN: f64 = 0.05;
 
@@ -117,7 +119,7 @@ pub fn windows(trace: &[Span]) -> Result<Windows, NoWindows> {
     let candidates =
         (1..=bursts.len() / CYCLES).filter_map(|count| Some(gaps(&bursts, count, period(&bursts, count)?)));
     let best = candidates.reduce(|best, next| if part(&next) > part(&best) + 0.01 { next } else { best });
-    let windows = best.ok_or(NoWindows::Irregular)?;
+    let windows = best.filter(|windows| windows.period_us <= LONGEST_US).ok_or(NoWindows::Irregular)?;
     if part(&windows) < LEAST_OPEN { Err(NoWindows::Busy) } else { Ok(windows) }
 }
 

@@ -1,7 +1,7 @@
 //! Schedules of all ranks, executed in memory in random orders, compared with a direct computation.
 use super::*;
 use crate::element::{Element, Reduction, combine};
-use crate::strategy::Channel;
+use crate::strategy::{Channel, Trees};
 use half::{bf16, f16};
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use std::collections::{BTreeMap, VecDeque};
@@ -182,6 +182,24 @@ fn shuffled(random: &mut Random, members: &[u32]) -> Vec<u32> {
     ring
 }
 
+/// Random trees of random weights; none where `count` is 0.
+fn trees(random: &mut Random, members: &[u32], count: usize, most: Option<u64>) -> Option<Trees> {
+    let tree = |random: &mut Random| {
+        let order = shuffled(random, members);
+        // Some are chains, some are stars, most are neither.
+        let reach = [1, 2, order.len()][random.below(3)];
+        let edge = |random: &mut Random, at: usize| {
+            let ends = (order[at - 1 - random.below(at.min(reach))], order[at]);
+            // Only that of the root has to begin at the root.
+            if at > 1 && random.chance(0.5) { (ends.1, ends.0) } else { ends }
+        };
+        let edges = (1..order.len()).map(|at| edge(random, at)).collect();
+        Tree { edges, weight: 1 + random.below(1000) as u32 }
+    };
+    let trees: Vec<Tree> = (0..count).map(|_| tree(random)).collect();
+    (!trees.is_empty()).then_some(Trees { trees, most })
+}
+
 pub(crate) fn strategy(
     random: &mut Random,
     count: usize,
@@ -194,7 +212,12 @@ pub(crate) fn strategy(
     let channels = (0..channels)
         .map(|_| Channel { ring: shuffled(random, &members), paths: vec![None; count] })
         .collect();
-    let strategy = Strategy { epoch: 1, members, channels, piece, small, windows: None };
+    let (reducing, broadcasting) = (random.below(4), random.below(4));
+    let most = [None, Some(random.below(1000) as u64)][random.below(2)];
+    let all_reduce = trees(random, &members, reducing, None);
+    let broadcast = trees(random, &members, broadcasting, most);
+    let strategy =
+        Strategy { epoch: 1, members, channels, piece, small, all_reduce, broadcast, windows: None };
     assert_eq!(strategy.check(), Ok(()));
     strategy
 }
@@ -260,7 +283,8 @@ proptest! {
 
 #[test]
 fn large_operations_send_no_more_than_they_must() {
-    let strategy = strategy(&mut Random::of_seed(1), 8, 2, 1 << 10, 0);
+    let strategy =
+        Strategy { all_reduce: None, broadcast: None, ..strategy(&mut Random::of_seed(1), 8, 2, 1 << 10, 0) };
     let sent = |operation| {
         let numbered = Numbered { number: 1, operation, element: Element::I32, length: 64 << 10 };
         let of = |rank: &u32| {
@@ -277,6 +301,28 @@ fn large_operations_send_no_more_than_they_must() {
     assert_eq!(sent(Operation::AllGather), [7 * block; 8]);
     assert_eq!(sent(Operation::AllToAll), [7 * block; 8]);
     assert_eq!(sent(Operation::Broadcast { root: 1 }).iter().sum::<u64>(), 7 * 8 * block);
+}
+
+#[test]
+fn trees_carry_what_their_weights_say() {
+    let members = [0, 1, 2];
+    let star = |root: u32, weight| {
+        let edges = members.into_iter().filter(|rank| *rank != root).map(|rank| (root, rank));
+        Tree { edges: edges.collect(), weight }
+    };
+    let trees = Trees { trees: vec![star(0, 1), star(1, 999_999)], most: Some(80) };
+    let strategy =
+        Strategy { all_reduce: Some(trees), small: 0, ..Strategy::rank_order(1, members.to_vec()) };
+    let lanes = |length| {
+        let operation = Operation::AllReduce { reduction: Reduction::Sum };
+        let numbered = Numbered { number: 1, operation, element: Element::I64, length };
+        let bytes = |program: &Program| program.sends.iter().map(|one| one.bytes.end - one.bytes.start).sum();
+        let programs = programs(&strategy, &numbered, 2);
+        programs.iter().map(|program| (program.lane, bytes(program))).collect::<Vec<(u16, u64)>>()
+    };
+    assert_eq!(lanes(10), [(2, 80)], "a millionth of ten elements is none");
+    assert_eq!(lanes(0), []);
+    assert_eq!(lanes(11), [(0, 15 * 8)], "more than 80 bytes go by the ring");
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! The socket that programs and people of this host connect to.
 use super::Event;
+use super::locked;
 use crate::peers::Key;
-use crate::protocol::{Answer, MOST_NAME, MOST_RANKS, ToProgram, ToService, VERSION, socket_of};
+use crate::protocol::{Answer, MOST_NAME, MOST_RANKS, ToProgram, ToService, VERSION, is_name, socket_of};
 use crossbeam_channel::Sender;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use tidemill_link::wake::Waker;
@@ -22,7 +24,9 @@ const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// Characters of a part of an answer.
 const PART: usize = 16 << 10;
 /// Pause when the process has no descriptors for a program.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Programs of one user that have connected and said nothing yet.
+const MOST_SILENT: usize = 256;
 
 /// The socket, with the thread that accepts. It ends when this is dropped.
 pub(super) struct Door {
@@ -61,7 +65,11 @@ impl Drop for Door {
     }
 }
 
+/// Programs that have said nothing yet, by their users.
+type Silent = Arc<Mutex<BTreeMap<u32, usize>>>;
+
 fn accept(door: &OwnedFd, stop: &Waker, events: &Sender<Event>) {
+    let silent = Silent::default();
     loop {
         let mut waits = [PollFd::new(door, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         let _ = poll(&mut waits, None);
@@ -70,36 +78,63 @@ fn accept(door: &OwnedFd, stop: &Waker, events: &Sender<Event>) {
         }
         match accept_with(door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => {
-                let events = events.clone();
-                let greet = move || greet(socket, &events);
+                let Ok(of) = rustix::net::sockopt::socket_peercred(&socket) else {
+                    refuse(&socket, "the system does not say which user this process is of".to_owned());
+                    continue;
+                };
+                let user = of.uid.as_raw();
+                if count(&silent, user, |silent| *silent += 1) > MOST_SILENT {
+                    refuse(
+                        &socket,
+                        format!("{MOST_SILENT} programs of this user say nothing: try again later"),
+                    );
+                    count(&silent, user, |silent| *silent -= 1);
+                    continue;
+                }
+                let (events, heard) = (events.clone(), Arc::clone(&silent));
+                let greet = move || {
+                    greet(socket, user, &events);
+                    count(&heard, user, |silent| *silent -= 1);
+                };
                 // Without a thread the program is turned away.
-                let _ = Builder::new().name("tm-group-greet".into()).spawn(greet);
+                if Builder::new().name("tm-group-greet".into()).spawn(greet).is_err() {
+                    count(&silent, user, |silent| *silent -= 1);
+                }
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             // Out of descriptors or memory.
-            Err(_) => std::thread::sleep(PAUSE),
+            Err(_) => drop(poll(&mut [PollFd::new(stop, PollFlags::IN)], Some(&PAUSE))),
         }
     }
 }
 
+/// Changes how many programs of a user say nothing, and returns it.
+fn count(silent: &Silent, user: u32, change: impl FnOnce(&mut usize)) -> usize {
+    let mut all = locked(silent);
+    let mine = all.entry(user).or_default();
+    change(mine);
+    let left = *mine;
+    if left == 0 {
+        all.remove(&user);
+    }
+    left
+}
+
+fn refuse(socket: &OwnedFd, reason: String) {
+    let _ = packets::send(socket, &ToProgram::Refused { reason }, &[]);
+}
+
 /// Reads the first packet.
-fn greet(socket: OwnedFd, events: &Sender<Event>) {
+fn greet(socket: OwnedFd, user: u32, events: &Sender<Event>) {
     let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE));
     let Ok(Some((packet, _))) = packets::receive::<ToService>(&socket) else { return };
-    let refuse = |reason: String| drop(packets::send(&socket, &ToProgram::Refused { reason }, &[]));
-    let Ok(of) = rustix::net::sockopt::socket_peercred(&socket) else {
-        return refuse("the system does not say which user this process is of".to_owned());
-    };
-    let user = of.uid.as_raw();
+    let refuse = |reason: String| refuse(&socket, reason);
     match packet {
         ToService::Join { version, .. } | ToService::Ask { version, .. } if version != VERSION => {
             refuse(format!("the program speaks version {version}, this service version {VERSION}"));
         }
         ToService::Join { group, rank, size, deadline_ms, priority, .. } => {
-            let is_name = !group.is_empty()
-                && group.len() <= MOST_NAME
-                && group.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter));
-            if !is_name {
+            if !is_name(&group) {
                 return refuse(format!(
                     "{group:?} is no name of a group: letters, digits, `-`, `_` and `.`, at most {MOST_NAME}"
                 ));

@@ -1,12 +1,14 @@
 //! A group with all its ranks, as one of its hosts sees it: the other hosts, the wires, and the change of strategies.
 use super::dialing::dial;
-use super::group::{Event, Handle, Own};
+use super::group::{Event, Handle};
+use super::hints::Wires;
 use super::outbox::{Outbox, converse};
-use crate::barrier::{Barrier, Order};
+use super::own::Own;
+use crate::barrier::{Barrier, Message, Order};
 use crate::operation::Numbered;
 use crate::peers::{Between, Formed};
 use crate::protocol::{Failure, FailureKind};
-use crate::strategy::Strategy;
+use crate::strategy::{MAX_EPOCH, Strategy};
 use crate::team::{NoTeam, Team, WireName, host_clock};
 use crate::wire::{Linked, Socket, Wire};
 use std::collections::{BTreeMap, VecDeque};
@@ -21,13 +23,22 @@ const BUILDING: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Operations that are compared with those of hosts that are behind.
 const MOST_HISTORY: usize = 64;
+/// Signs of life after which a host would have said that it closed a wire: earlier ones may have been on their way.
+const SIGNS: u32 = 3;
 /// Wires of later strategies that wait, at most, for each host.
 const MOST_EARLY: usize = 4096;
+
+/// Operations of a group, at most: no group comes near it.
+const MOST_OPERATIONS: u64 = 1 << 62;
 
 /// A host of the group.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) outbox: Option<Outbox>,
+    /// Words for it from before it was connected. Changes of the strategy may come that early.
+    unsaid: Vec<Between>,
+    /// It has said that the group is broken: nothing follows.
+    pub(super) is_broken: bool,
     /// When it gave a sign of life.
     pub(super) heard: Option<Instant>,
     /// Operations that each rank has called, and when that changed.
@@ -50,6 +61,14 @@ pub(super) struct Building {
     problem: Option<String>,
 }
 
+/// A wire that ended while no operation ran.
+struct EndedWire {
+    host: u32,
+    failure: Failure,
+    /// Signs of life of that host since then.
+    signs: u32,
+}
+
 /// A formation.
 pub(super) struct Formation {
     pub(super) formed: Formed,
@@ -70,17 +89,39 @@ pub(super) struct Formation {
     pub(super) doomed: Option<(Failure, u64)>,
     /// A failure whose cause another host may know better, until then.
     pub(super) suspected: Option<(Failure, Instant)>,
+    ended_wire: Option<EndedWire>,
     pub(super) has_begun: bool,
+    counted: Arc<Wires>,
 }
 
 /// The hosts of the members of a strategy.
-pub(super) fn order(formed: &Formed, strategy: Strategy) -> Order {
+pub(crate) fn order(formed: &Formed, strategy: Strategy) -> Order {
     let host_of = |rank: &u32| {
         let position = formed.hosts.iter().position(|place| place.ranks.contains(rank));
         position.map_or(u32::MAX, |position| position as u32)
     };
     let hosts = strategy.members.iter().map(host_of).collect();
     Order { strategy, hosts }
+}
+
+/// Returns why a message of a host about a change of the strategy cannot be believed, if so.
+pub(crate) fn doubt(formed: &Formed, host: u32, message: &Message) -> Option<String> {
+    let Message { host: speaker, position, order: ordered } = message;
+    if *speaker != host {
+        return Some(format!("it speaks for host {speaker}"));
+    }
+    // A host whose group is broken says that, and forms it anew: it changes no strategy.
+    if position.broken {
+        return Some("it is broken, and goes on".to_owned());
+    }
+    if position.launched > MOST_OPERATIONS || position.under > MAX_EPOCH {
+        return Some(format!("it is at operation {} under strategy {}", position.launched, position.under));
+    }
+    if let Err(reason) = ordered.strategy.check() {
+        return Some(reason.to_string());
+    }
+    let own = order(formed, ordered.strategy.clone());
+    (own != *ordered || own.hosts.contains(&u32::MAX)).then(|| "its ranks are on other hosts".to_owned())
 }
 
 fn is_needed_for(name: &WireName, from: u32, to: u32, channel: u16) -> bool {
@@ -108,7 +149,9 @@ impl Formation {
             broken: None,
             doomed: None,
             suspected: None,
+            ended_wire: None,
             has_begun: false,
+            counted: Arc::clone(&own.wires),
             formed,
         };
         for host in me + 1..formation.formed.hosts.len() as u32 {
@@ -124,13 +167,17 @@ impl Formation {
 
     /// The number of the last operation that was carried out.
     pub(super) fn ended(&self) -> u64 {
-        self.barrier.last() - u64::from(self.current.is_some())
+        self.barrier.last().saturating_sub(u64::from(self.current.is_some()))
     }
 
     /// The host of a rank.
     pub(super) fn host_of(&self, rank: u32) -> Option<u32> {
         let position = self.formed.hosts.iter().position(|place| place.ranks.contains(&rank))?;
         Some(position as u32)
+    }
+
+    fn rack_of(&self, rank: u32) -> Option<&str> {
+        Some(&self.formed.hosts[self.host_of(rank)? as usize].host.rack)
     }
 
     /// The name of a host.
@@ -170,6 +217,7 @@ impl Formation {
     /// Begins to connect the wires of a strategy.
     pub(super) fn build(&mut self, strategy: Strategy, own: &Arc<Own>, handle: &Handle, now: Instant) {
         self.team = None;
+        self.ended_wire = None;
         let epoch = strategy.epoch;
         let needed = Team::needed(&strategy, self.own_ranks());
         for name in needed.iter().filter(|name| self.own_ranks().contains(&name.from)) {
@@ -228,6 +276,9 @@ impl Formation {
                 match converse::<Between>(connection, heard) {
                     Ok(outbox) => {
                         if let Some(peer) = self.peers.get_mut(&host) {
+                            for message in peer.unsaid.drain(..) {
+                                outbox.send(&message);
+                            }
                             peer.outbox = Some(outbox);
                         }
                     }
@@ -256,7 +307,8 @@ impl Formation {
         let Building { strategy, needed, mut have, .. } = building;
         let wires = needed.into_iter().filter_map(|name| {
             let wire = have.remove(&(name.from, name.to, name.channel))?;
-            Some((name, wire))
+            let leaves_rack = self.rack_of(name.from) != self.rack_of(name.to);
+            Some((name, self.counted.count(wire, leaves_rack)))
         });
         let wires = wires.collect();
         self.team = Some(Team::new(strategy, self.own_ranks(), wires, host_clock())?);
@@ -286,10 +338,45 @@ impl Formation {
         }
     }
 
-    /// Tells all other hosts.
-    pub(super) fn tell(&self, message: &Between) {
-        for outbox in self.peers.values().filter_map(|peer| peer.outbox.as_ref()) {
-            outbox.send(message);
+    /// Returns the failure of a wire whose other end is this rank.
+    pub(super) fn failure_of_wire(&self, rank: u32, reason: &str) -> Failure {
+        let host = self.host_of(rank).map(|host| self.name_of(host)).unwrap_or_default();
+        let text = format!("the connection with rank {rank} on host {host}: {reason}");
+        Failure { kind: FailureKind::Lost, rank: Some(rank), host, text }
+    }
+
+    /// Returns the team whose wires are to be watched, because no operation runs that would notice their end.
+    pub(super) fn resting(&self) -> Option<&Team> {
+        let is_sound = self.broken.is_none() && self.doomed.is_none() && self.suspected.is_none();
+        let is_resting = self.current.is_none() && self.barrier.is_at_rest() && self.ended_wire.is_none();
+        self.team.as_ref().filter(|_| is_sound && is_resting)
+    }
+
+    /// A wire to this rank has ended while no operation ran. A host that is broken closes its wires, and has said so: its message may
+    /// be on its way.
+    pub(super) fn wire_ended(&mut self, rank: u32) {
+        let Some(host) = self.host_of(rank) else { return };
+        let failure = self.failure_of_wire(rank, "it has ended while no operation ran");
+        self.ended_wire = Some(EndedWire { host, failure, signs: 0 });
+    }
+
+    /// Another host gave a sign of life. Returns the failure of its wire that ended, if it has said nothing of that by now.
+    pub(super) fn sign_of_life(&mut self, host: u32) -> Option<Failure> {
+        let ended = self.ended_wire.as_mut().filter(|ended| ended.host == host)?;
+        ended.signs += 1;
+        (ended.signs >= SIGNS).then(|| ended.failure.clone())
+    }
+
+    /// Sends it to all other hosts: to one that is not connected yet, later, unless it is a sign of life.
+    pub(super) fn tell(&mut self, message: &Between) {
+        for peer in self.peers.values_mut() {
+            match &peer.outbox {
+                Some(outbox) => {
+                    outbox.send(message);
+                }
+                None if matches!(message, Between::Hello { .. }) => {}
+                None => peer.unsaid.push(message.clone()),
+            }
         }
     }
 }
@@ -313,5 +400,52 @@ impl Building {
 
     fn is_complete(&self) -> bool {
         self.missing().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::barrier::Position;
+    use crate::peers::{Key, Place};
+    use crate::topology::Host;
+
+    fn formed() -> Formed {
+        let place = |number: u32| Place {
+            host: Host { name: format!("h{number}"), ..Host::default() },
+            address: None,
+            ranks: vec![number],
+        };
+        let key = Key { user: 1, name: "g".to_owned() };
+        let strategy = Strategy::rank_order(1, vec![0, 1]);
+        Formed { key, token: "1".to_owned(), hosts: vec![place(0), place(1)], strategy }
+    }
+
+    #[test]
+    fn what_another_host_cannot_mean_is_doubted() {
+        let formed = formed();
+        let said = |change: &dyn Fn(&mut Message)| {
+            let position = Position { launched: 3, under: 1, broken: false };
+            let order = order(&formed, Strategy::rank_order(2, vec![0, 1]));
+            let mut message = Message { host: 1, position, order };
+            change(&mut message);
+            doubt(&formed, 1, &message)
+        };
+        assert_eq!(said(&|_| {}), None);
+        for (change, word) in [
+            (&(|message: &mut Message| message.host = 0) as &dyn Fn(&mut Message), "host 0"),
+            (&|message| message.position.launched = u64::MAX, "operation"),
+            (&|message| message.position.under = u64::MAX, "operation"),
+            (&|message| message.position.broken = true, "broken"),
+            (&|message| message.order.strategy.epoch = u64::MAX, "highest"),
+            (&|message| message.order.strategy.channels.clear(), "channels"),
+            (&|message| message.order.strategy.channels[0].ring = vec![7; 1_000_000], "ring"),
+            (&|message| message.order.strategy = Strategy::rank_order(2, vec![0, 9]), "other hosts"),
+            (&|message| message.order.hosts = vec![0, 0], "other hosts"),
+            (&|message| message.order.hosts.clear(), "other hosts"),
+        ] {
+            let reason = said(change);
+            assert!(reason.as_ref().is_some_and(|reason| reason.contains(word)), "{word}: {reason:?}");
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! The thread of a group on this host: its programs, its wires, and its operations.
+mod differing;
+mod ending;
 mod looking;
 
-use super::formation::{Formation, order};
-use super::local::{Budget, Local, Standing, Wish};
+use super::formation::{Formation, doubt, order};
+use super::local::{Local, Standing, Wish};
+use super::own::Own;
 use super::{Up, now};
 use crate::barrier::Action;
 use crate::memory::Memory;
@@ -12,15 +15,17 @@ use crate::policies::ts::Span;
 use crate::protocol::{Failure, FailureKind, Figures, ToProgram};
 use crate::strategy::Strategy;
 use crate::team::{Progress, host_clock};
-use crate::topology::{Host, Priority};
+use crate::topology::Priority;
 use crossbeam_channel::{Receiver, Sender};
+use differing::differs;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_link::remote::{Connection, GroupLane, Incoming, RemoteError, Security};
+use tidemill_link::remote::{Connection, GroupLane, Incoming, RemoteError};
 use tidemill_link::wake::Waker;
+use tidemill_rpc::packets;
 
 /// Time in which a host that knows the cause of a failure says so.
 const GRACE: Duration = Duration::from_millis(400);
@@ -35,17 +40,6 @@ const QUOTA: usize = 32;
 /// Time in which operations are moved on before programs and other hosts have their turn.
 const TURN: Duration = Duration::from_millis(20);
 
-/// Facts of the service that groups need.
-pub(super) struct Own {
-    pub(super) host: Host,
-    pub(super) security: Security,
-    /// Time after which a host that says nothing is lost.
-    pub(super) silence: Duration,
-    /// Where ranks are introduced, for messages.
-    pub(super) conductor: String,
-    pub(super) budget: Arc<Budget>,
-}
-
 /// An event for the thread of a group.
 pub(super) enum Event {
     /// A program wants to be a rank.
@@ -58,6 +52,8 @@ pub(super) enum Event {
     Dialled { run: u128, host: u32, lane: GroupLane, outcome: Result<Connection, RemoteError> },
     /// Another host says something; none: its connection ended.
     Heard { run: u128, host: u32, message: Option<Between> },
+    /// The service ends for this reason. Operations that run may end until then; the sender is dropped after that.
+    Retires { reason: String, until: Instant, done: Sender<()> },
 }
 
 /// The way to the thread of a group.
@@ -109,6 +105,8 @@ pub(super) struct Work {
     said: Option<(Figures, Instant)>,
     hello: Option<Instant>,
     looked: Instant,
+    /// The service ends: why, when at the latest, and who waits for it.
+    retires: Option<(String, Instant, Sender<()>)>,
 }
 
 impl Work {
@@ -137,6 +135,7 @@ impl Work {
             said: None,
             hello: None,
             looked: now(),
+            retires: None,
         }
     }
 
@@ -157,6 +156,7 @@ impl Work {
         let time = now();
         match event {
             Event::Join { rank, size, socket, deadline } => self.join((rank, size), socket, deadline),
+            Event::Retires { reason, until, done } => self.retires = Some((reason, until, done)),
             Event::Conductor(message) => self.hear_conductor(message),
             Event::Incoming(incoming) => match &mut self.formation {
                 Some(formation) if formation.run == incoming.greeting.run => {
@@ -182,7 +182,14 @@ impl Work {
         let time = now();
         self.joins += 1;
         let until = time.checked_add(deadline).unwrap_or(time + Duration::from_secs(86_400 * 365));
-        let mut local = Local::new(socket, Arc::clone(&self.own.budget), until, time);
+        let share = match self.own.budget.enter(self.key.user) {
+            Ok(share) => share,
+            Err(reason) => {
+                let _ = packets::send(&socket, &ToProgram::Refused { reason }, &[]);
+                return self.rest();
+            }
+        };
+        let mut local = Local::new(socket, share, until, time);
         if self.locals.contains_key(&rank) {
             let reason = format!("another program of this host is rank {rank} of group {}", self.key.name);
             local.say(ToProgram::Refused { reason }, None);
@@ -200,6 +207,14 @@ impl Work {
     }
 
     fn hear_conductor(&mut self, message: FromConductor) {
+        let strategy = match &message {
+            FromConductor::Formed(formed) => Some(&formed.strategy),
+            FromConductor::Order { strategy, .. } => Some(strategy),
+            _ => None,
+        };
+        if let Some(Err(reason)) = strategy.map(Strategy::check) {
+            return tracing::error!("the strategy of group {} is none: {reason}", self.key);
+        }
         match message {
             FromConductor::Refused { rank, reason, .. } => {
                 if let Some(mut local) = self.locals.remove(&rank) {
@@ -212,10 +227,13 @@ impl Work {
             FromConductor::Order { strategy, .. } => self.order(strategy),
             FromConductor::Broken { token, failure, last, .. } => {
                 if self.formation.as_ref().is_some_and(|formation| formation.formed.token == token) {
-                    self.doom(failure, last);
+                    self.doom(failure.shortened(), last, None);
                 }
             }
-            FromConductor::Turned { .. } | FromConductor::Answer { .. } | FromConductor::Bench { .. } => {}
+            FromConductor::Turned { .. }
+            | FromConductor::Answer { .. }
+            | FromConductor::Bench { .. }
+            | FromConductor::Hints(_) => {}
         }
     }
 
@@ -261,7 +279,16 @@ impl Work {
             let formation = self.formation.as_mut().filter(|formation| formation.broken.is_none());
             let Some(formation) = formation else { return };
             match action {
-                Action::Tell(message) => formation.tell(&Between::Barrier(*message)),
+                Action::Tell(message) => {
+                    self.figures.control_messages += formation.peers.len() as u64;
+                    formation.tell(&Between::Barrier(*message));
+                }
+                // The operation can end nowhere: a host has said that it was past it.
+                Action::Switch(order) if formation.current.is_some() => {
+                    let text = format!("strategy {} would begin within an operation", order.strategy.epoch);
+                    let failure = Failure { kind: FailureKind::Lost, rank: None, host: String::new(), text };
+                    return self.break_off(failure, true);
+                }
                 Action::Switch(order) => {
                     formation.build(order.strategy.clone(), &self.own, &self.handle, now());
                 }
@@ -287,7 +314,8 @@ impl Work {
                 self.lose_host(host, text);
             }
             Some(Between::Hello { arrived, current }) => {
-                for (rank, number) in arrived {
+                let of_host = &formation.formed.hosts[host as usize].ranks;
+                for (rank, number) in arrived.into_iter().filter(|(rank, _)| of_host.contains(rank)) {
                     let entry = peer.arrived.entry(rank).or_insert((0, time));
                     if entry.0 != number {
                         *entry = (number, time);
@@ -304,67 +332,22 @@ impl Work {
                     let own = formation.own_ranks().first().copied().unwrap_or_default();
                     let failure = differs((own, &mine), (rank.unwrap_or_default(), &theirs), &name);
                     self.break_off(failure, true);
+                } else if let Some(failure) = formation.sign_of_life(host) {
+                    self.break_off(failure, true);
                 }
             }
-            Some(Between::Broken { failure, last }) => self.doom(failure, last),
+            Some(Between::Broken { failure, last }) => {
+                peer.is_broken = true;
+                self.doom(failure.shortened(), last, Some(host));
+            }
             Some(Between::Barrier(message)) => {
+                if let Some(reason) = doubt(&formation.formed, host, &message) {
+                    return self.lose_host(host, format!("host {name} says what cannot be: {reason}"));
+                }
                 let actions = formation.barrier.receive(message);
                 self.act(actions);
             }
         }
-    }
-
-    fn lose_host(&mut self, host: u32, text: String) {
-        let Some(formation) = &self.formation else { return };
-        let rank = formation.formed.hosts.get(host as usize).and_then(|place| place.ranks.first().copied());
-        let name = formation.name_of(host);
-        self.break_off(Failure { kind: FailureKind::Lost, rank, host: name, text }, true);
-    }
-
-    fn lose_rank(&mut self, rank: u32, why: &str) {
-        let host = self.own.host.name.clone();
-        let text = format!("rank {rank} on host {host} is gone: {why}");
-        self.break_off(Failure { kind: FailureKind::Lost, rank: Some(rank), host, text }, true);
-    }
-
-    /// The group does nothing more until it is formed anew.
-    fn break_off(&mut self, failure: Failure, tell: bool) {
-        let Some(formation) = self.formation.as_mut().filter(|formation| formation.broken.is_none()) else {
-            return;
-        };
-        tracing::info!("group {} is broken: {failure}", self.key);
-        let last = formation.ended();
-        formation.broken = Some(failure.clone());
-        formation.team = None;
-        formation.building = None;
-        formation.current = None;
-        formation.suspected = None;
-        if tell {
-            formation.tell(&Between::Broken { failure: failure.clone(), last });
-        }
-        let token = formation.formed.token.clone();
-        let ranks = formation.own_ranks().to_vec();
-        let has_begun = formation.has_begun;
-        for rank in ranks {
-            let Some(local) = self.locals.get_mut(&rank) else { continue };
-            if !has_begun && matches!(local.standing, Standing::Waits { .. }) {
-                // It waits for the group to begin, which it never does.
-                local.standing = Standing::Member;
-                local.say(ToProgram::Refused { reason: failure.text.clone() }, None);
-            }
-            local.fail(&failure);
-        }
-        self.up.send(ToConductor::Broken { key: self.key.clone(), token, failure, last });
-    }
-
-    /// Another host is broken. Operations that it has carried out can still end here.
-    fn doom(&mut self, failure: Failure, last: u64) {
-        let Some(formation) = &mut self.formation else { return };
-        // Only after a loss: what differs or is late does not end.
-        if formation.ended() >= last || failure.kind != FailureKind::Lost {
-            return self.break_off(failure, false);
-        }
-        formation.doomed.get_or_insert((failure, last));
     }
 
     /// Reads what programs want.
@@ -384,7 +367,7 @@ impl Work {
                             local.fail(&failure);
                         }
                     }
-                    Ok(Some(Wish::Shrink(deadline))) => self.shrink(rank, deadline),
+                    Ok(Some(Wish::Shrink { deadline, whole })) => self.shrink(rank, deadline, whole),
                     Err(error) => {
                         self.leave(rank, &error.to_string());
                         break;
@@ -414,7 +397,7 @@ impl Work {
         }
     }
 
-    fn shrink(&mut self, rank: u32, deadline: Duration) {
+    fn shrink(&mut self, rank: u32, deadline: Duration, whole: bool) {
         let Some(local) = self.locals.get_mut(&rank) else { return };
         if !local.calls.is_empty() || !local.is_member() {
             let reason = "the program waits for operations: continue after they have ended".to_owned();
@@ -424,7 +407,7 @@ impl Work {
         let until = time.checked_add(deadline).unwrap_or(time + Duration::from_secs(86_400 * 365));
         local.standing = Standing::Waits { until, again: true };
         local.failure = None;
-        self.up.send(ToConductor::Shrink { key: self.key.clone(), rank });
+        self.up.send(ToConductor::Shrink { key: self.key.clone(), rank, whole });
     }
 
     /// Moves operations on. Returns whether there is more to do at once.
@@ -442,7 +425,10 @@ impl Work {
             let Some(current) = formation.current else {
                 match self.begin_operation() {
                     true => continue,
-                    false => return false,
+                    false => {
+                        self.end_if_stuck();
+                        return false;
+                    }
                 }
             };
             let Some(team) = &mut formation.team else { return false };
@@ -474,11 +460,7 @@ impl Work {
                 Ok(Progress::Working) if team.wait_at_most() == Some(Duration::ZERO) => {}
                 Ok(Progress::Working) => return false,
                 Err(failed) => {
-                    let host = formation.host_of(failed.rank);
-                    let host = host.map(|host| formation.name_of(host)).unwrap_or_default();
-                    let text =
-                        format!("the connection with rank {} on host {host}: {}", failed.rank, failed.reason);
-                    let failure = Failure { kind: FailureKind::Lost, rank: Some(failed.rank), host, text };
+                    let failure = formation.failure_of_wire(failed.rank, &failed.reason);
                     formation.suspected = Some((failure, now() + GRACE));
                 }
             }
@@ -523,7 +505,7 @@ impl Work {
     fn begin_operation(&mut self) -> bool {
         let Some(formation) = &mut self.formation else { return false };
         let number = formation.barrier.last() + 1;
-        if formation.team.is_none() || !formation.barrier.may_launch(number) {
+        if formation.team.is_none() || self.retires.is_some() || !formation.barrier.may_launch(number) {
             return false;
         }
         let mut memories: BTreeMap<u32, Arc<dyn Memory>> = BTreeMap::new();
@@ -564,17 +546,4 @@ impl Work {
         formation.begins(numbered, now());
         true
     }
-}
-
-fn differs(one: (u32, &Numbered), other: (u32, &Numbered), host: &str) -> Failure {
-    let words = |of: &Numbered| format!("{:?} of {} {:?}", of.operation, of.length, of.element);
-    let text = format!(
-        "operation {} differs: rank {} calls {}, rank {} on host {host} calls {}",
-        one.1.number,
-        one.0,
-        words(one.1),
-        other.0,
-        words(other.1)
-    );
-    Failure { kind: FailureKind::Differs, rank: Some(other.0), host: host.to_owned(), text }
 }

@@ -1,4 +1,5 @@
 //! A program that is a rank of a group: its socket, its memory and its calls.
+use super::budget::{Granted, Share};
 use crate::memory::Shared;
 use crate::operation::Numbered;
 use crate::protocol::{Call, Failure, FailureKind, MOST_BYTES, ToProgram, ToService};
@@ -7,7 +8,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_rpc::packets;
 use tidemill_shm::region::{GRANULE, SharedRegion};
@@ -19,35 +19,11 @@ const MOST_BUFFERS: usize = 1024;
 /// Answers that a program does not read.
 const MOST_ANSWERS: usize = 4 * MOST_CALLS;
 
-/// Memory that the service may hand out, shared by all its groups.
+/// A buffer, which counts until the last call with it has ended.
 #[derive(Debug)]
-pub(super) struct Budget {
-    used: AtomicU64,
-    most: u64,
-}
-
-impl Budget {
-    pub(super) fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { used: AtomicU64::new(0), most })
-    }
-
-    fn take(self: &Arc<Self>, bytes: u64) -> Option<Granted> {
-        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.most);
-        let granted = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        granted.ok().map(|_| Granted { budget: Arc::clone(self), bytes })
-    }
-}
-
-#[derive(Debug)]
-struct Granted {
-    budget: Arc<Budget>,
-    bytes: u64,
-}
-
-impl Drop for Granted {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+struct Lent {
+    region: Arc<SharedRegion>,
+    _granted: Granted,
 }
 
 /// The thing that a program waits for.
@@ -73,14 +49,15 @@ pub(super) struct Waiting {
     /// Closed at the end.
     ended: Option<OwnedFd>,
     memory: Shared,
+    _lent: Arc<Lent>,
 }
 
 /// A program.
 #[derive(Debug)]
 pub(super) struct Local {
     socket: OwnedFd,
-    budget: Arc<Budget>,
-    buffers: BTreeMap<u64, (Arc<SharedRegion>, Granted)>,
+    share: Share,
+    buffers: BTreeMap<u64, Arc<Lent>>,
     pub(super) calls: VecDeque<Waiting>,
     answers: VecDeque<(ToProgram, Option<OwnedFd>)>,
     pub(super) standing: Standing,
@@ -98,14 +75,19 @@ pub(super) enum Wish {
     /// A call has come.
     Called,
     /// It wants to continue.
-    Shrink(Duration),
+    Shrink {
+        /// Time until the others must be there.
+        deadline: Duration,
+        /// All of the group, not only those that are left.
+        whole: bool,
+    },
 }
 
 impl Local {
-    pub(super) fn new(socket: OwnedFd, budget: Arc<Budget>, until: Instant, now: Instant) -> Self {
+    pub(super) fn new(socket: OwnedFd, share: Share, until: Instant, now: Instant) -> Self {
         Self {
             socket,
-            budget,
+            share,
             buffers: BTreeMap::new(),
             calls: VecDeque::new(),
             answers: VecDeque::new(),
@@ -229,7 +211,9 @@ impl Local {
                 self.take(call, descriptors, now);
                 Ok(Some(Wish::Called))
             }
-            ToService::Shrink { deadline_ms } => Ok(Some(Wish::Shrink(Duration::from_millis(deadline_ms)))),
+            ToService::Shrink { deadline_ms, whole } => {
+                Ok(Some(Wish::Shrink { deadline: Duration::from_millis(deadline_ms), whole }))
+            }
             ToService::Join { .. } | ToService::Ask { .. } => {
                 Err(io::Error::new(ErrorKind::InvalidData, "it has joined already"))
             }
@@ -243,13 +227,10 @@ impl Local {
         if self.buffers.len() >= MOST_BUFFERS || self.buffers.contains_key(&id) {
             return Err(format!("a program has {MOST_BUFFERS} buffers at most, each with its own number"));
         }
-        let granted = self.budget.take(bytes).ok_or_else(|| {
-            let most = self.budget.most;
-            format!("the buffers of all groups of a host have {most} bytes at most; free some, or call with smaller ones")
-        })?;
+        let granted = self.share.take(bytes)?;
         let region = SharedRegion::create(bytes).map_err(|error| error.to_string())?;
         let file = rustix::io::fcntl_dupfd_cloexec(&region, 0).map_err(|error| error.to_string())?;
-        self.buffers.insert(id, (Arc::new(region), granted));
+        self.buffers.insert(id, Arc::new(Lent { region: Arc::new(region), _granted: granted }));
         Ok(file)
     }
 
@@ -261,9 +242,9 @@ impl Local {
             |text: String| Failure { kind: FailureKind::Wrong, rank: None, host: String::new(), text };
         let bytes = call.length.saturating_mul(call.element.bytes() as u64);
         let memory = match self.buffers.get(&call.buffer) {
-            Some((region, _)) => {
-                Shared::new(Arc::clone(region), call.offset, bytes).map_err(|error| wrong(error.to_string()))
-            }
+            Some(lent) => Shared::new(Arc::clone(&lent.region), call.offset, bytes)
+                .map(|memory| (memory, Arc::clone(lent)))
+                .map_err(|error| wrong(error.to_string())),
             None => Err(wrong(format!("there is no buffer {}", call.buffer))),
         };
         let failed = match (&self.failure, &memory) {
@@ -273,10 +254,10 @@ impl Local {
             (None, Ok(_)) => None,
         };
         match (failed, memory) {
-            (None, Ok(memory)) => {
+            (None, Ok((memory, lent))) => {
                 let until = now.checked_add(Duration::from_millis(call.deadline_ms));
                 let until = until.unwrap_or(now + Duration::from_secs(86_400 * 365));
-                self.calls.push_back(Waiting { call, until, after, ended, memory });
+                self.calls.push_back(Waiting { call, until, after, ended, memory, _lent: lent });
             }
             (failed, _) => {
                 // Later ones fail, too: the others would take the next one for this one.

@@ -43,10 +43,7 @@ pub(super) fn converse<T: DeserializeOwned>(
     let to_close = writer.clone();
     Builder::new().name("tm-group-write".into()).spawn(move || write(&writer, lines))?;
     let read = move || {
-        while let Ok(bytes) = reader.receive() {
-            if bytes.len() > MOST_BYTES {
-                break;
-            }
+        while let Ok(bytes) = reader.receive_at_most(MOST_BYTES) {
             match serde_json::from_slice(&bytes) {
                 Ok(message) => heard(Some(message)),
                 Err(error) => {

@@ -1,11 +1,12 @@
 //! Connections of services with each other: they listen, and register at the one that introduces ranks.
 use super::group::Event as GroupEvent;
+use super::hints::Reports;
 use super::outbox::converse;
 use super::{Event, Handles, OnIncoming, Options, locked};
 use crate::peers::{FromConductor, Key, ToConductor};
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -16,10 +17,27 @@ use tidemill_link::remote::{
 /// Pause before the conductor is dialled again, and before it is listened again.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// Services that are registered at a time.
+const MOST_SERVICES: usize = 1024;
+
+/// Disconnected when the service ends.
+type Stop = Receiver<()>;
+
+/// Waits before the next attempt. False: the service ends.
+fn pauses(stop: &Stop) -> bool {
+    stop.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout)
+}
+
 /// Takes connections of other hosts.
-pub(super) fn incoming(events: Sender<Event>, handles: Handles, conductor: Option<Address>) -> OnIncoming {
+pub(super) fn incoming(
+    events: Sender<Event>,
+    handles: Handles,
+    conductor: Option<Address>,
+    reports: Option<Reports>,
+) -> OnIncoming {
     // The first is that of this service with itself.
     let links = AtomicU64::new(1);
+    let count = Arc::new(AtomicUsize::new(0));
     Arc::new(move |incoming: Incoming| {
         let Purpose::Group { group, lane, .. } = incoming.greeting.purpose.clone() else {
             return incoming.refuse("only services of groups connect here");
@@ -30,7 +48,18 @@ pub(super) fn incoming(events: Sender<Event>, handles: Handles, conductor: Optio
                     incoming
                         .refuse(&format!("this service does not introduce ranks, the one at {other} does"));
                 }
-                None => register(incoming, links.fetch_add(1, Ordering::Relaxed), &events),
+                None => match Place::of(&count) {
+                    Some(place) => register(incoming, links.fetch_add(1, Ordering::Relaxed), &events, place),
+                    None => {
+                        incoming.refuse(&format!("{MOST_SERVICES} services are registered, no more can be"))
+                    }
+                },
+            };
+        }
+        if group.is_empty() && lane == GroupLane::Control {
+            return match &reports {
+                Some(reports) => reports.take(incoming),
+                None => incoming.refuse("this service takes no reports of other hosts"),
             };
         }
         let key = group
@@ -44,6 +73,23 @@ pub(super) fn incoming(events: Sender<Event>, handles: Handles, conductor: Optio
     })
 }
 
+/// The place of a service among those that are registered.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn of(count: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |count| (count < MOST_SERVICES).then_some(count + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn greeting(host: &str) -> Greeting {
     let lane = GroupLane::Registration;
     let purpose = Purpose::Group { host: host.to_owned(), group: String::new(), lane };
@@ -51,7 +97,7 @@ fn greeting(host: &str) -> Greeting {
 }
 
 /// A service registers here.
-fn register(incoming: Incoming, link: u64, events: &Sender<Event>) {
+fn register(incoming: Incoming, link: u64, events: &Sender<Event>, place: Place) {
     let connection = match incoming.accept(&greeting("")) {
         Ok(connection) => connection,
         Err(error) => return tracing::debug!("a service was lost at once: {error}"),
@@ -60,6 +106,7 @@ fn register(incoming: Incoming, link: u64, events: &Sender<Event>) {
     let (told, tells) = crossbeam_channel::bounded::<()>(1);
     let tell = events.clone();
     let heard = move |message: Option<ToConductor>| {
+        let _until_the_end = &place;
         let _ = tells.recv();
         let _ = tell.send(Event::OfService { link, message });
     };
@@ -78,7 +125,7 @@ pub(super) fn listen(
     options: &Options,
     incoming: OnIncoming,
     (address, serving): (&Known<Address>, &Known<Serving>),
-    (stop, events): (&Arc<AtomicBool>, &Sender<Event>),
+    (stop, events): (&Stop, &Sender<Event>),
 ) -> Result<Option<JoinHandle<()>>, (Address, RemoteError)> {
     let Some(place) = options.listen.clone() else { return Ok(None) };
     let security = options.security.clone();
@@ -95,14 +142,13 @@ pub(super) fn listen(
     match open() {
         Ok(()) => Ok(None),
         Err(RemoteError::Io(error)) if options.listen_later && error.kind() == io::ErrorKind::AddrInUse => {
-            let (stop, events) = (Arc::clone(stop), events.clone());
+            let (stop, events) = (stop.clone(), events.clone());
             let wait = move || {
-                while !stop.load(Ordering::Acquire) {
+                while pauses(&stop) {
                     if open().is_ok() {
                         let _ = events.send(Event::Listens);
                         return;
                     }
-                    std::thread::sleep(PAUSE);
                 }
             };
             let thread = Builder::new().name("tm-group-listen".into()).spawn(wait);
@@ -117,21 +163,21 @@ pub(super) fn follow(
     conductor: Address,
     options: &Options,
     events: Sender<Event>,
-    stop: &Arc<AtomicBool>,
+    (stop, problem): (Stop, Known<String>),
 ) -> io::Result<JoinHandle<()>> {
     let (security, host) = (options.security.clone(), options.host.name.clone());
-    let stop = Arc::clone(stop);
     let work = move || {
         let mut was_reached = true;
-        while !stop.load(Ordering::Acquire) {
+        loop {
             match super::dialing::dial(&conductor, &security, &greeting(&host), None) {
                 Ok(connection) => {
                     was_reached = true;
                     let (ended, ends) = crossbeam_channel::bounded::<()>(1);
-                    let tell = events.clone();
+                    let (tell, why) = (events.clone(), Arc::clone(&problem));
                     let heard = move |message: Option<FromConductor>| match message {
                         // Registered under the name of another one, it tries again.
                         Some(FromConductor::Turned { reason }) => {
+                            *locked(&why) = Some(reason.clone());
                             let _ = tell.send(Event::Heard(FromConductor::Turned { reason }));
                             let _ = ended.try_send(());
                         }
@@ -139,22 +185,28 @@ pub(super) fn follow(
                         None => drop(ended.try_send(())),
                     };
                     if let Ok(outbox) = converse(connection, heard) {
+                        *locked(&problem) = None;
                         let _ = events.send(Event::Conductor(Some(outbox)));
-                        while !stop.load(Ordering::Acquire)
-                            && ends.recv_timeout(PAUSE).is_err_and(|error| error.is_timeout())
-                        {
+                        select! {
+                            recv(ends) -> _ => {}
+                            recv(stop) -> _ => {}
                         }
                         let _ = events.send(Event::Conductor(None));
                     }
                 }
-                Err(error) if std::mem::replace(&mut was_reached, false) => {
-                    tracing::warn!(
-                        "the service at {conductor}, which introduces ranks, is not reached: {error}"
-                    );
+                Err(error) => {
+                    let is_new = locked(&problem).replace(error.to_string()) != Some(error.to_string());
+                    if is_new || was_reached {
+                        tracing::warn!(
+                            "the service at {conductor}, which introduces ranks, is not reached: {error}"
+                        );
+                    }
+                    was_reached = false;
                 }
-                Err(_) => {}
             }
-            std::thread::sleep(PAUSE);
+            if !pauses(&stop) {
+                return;
+            }
         }
     };
     Builder::new().name("tm-group-conduct".into()).spawn(work)

@@ -96,13 +96,21 @@ fn ranges_outside_of_a_buffer_are_refused() {
 fn buffers_have_a_limit_and_come_back() {
     let mut place = Place::new("a", None);
     place.service = None;
-    place.options = Options { memory: 1 << 20, ..place.options };
+    place.options = Options { memory: 2 << 20, ..place.options };
     place.start();
     let raw = Raw::joined(&place, "large", 0, 1);
     assert!(matches!(raw.hear(), Some(ToProgram::Joined { .. })));
     for (id, bytes) in [(1, 0), (1, 100), (1, 2 << 20), (1, 1 << 50), (1, u64::MAX)] {
         raw.say(&ToService::Buffer { id, bytes });
         assert!(matches!(raw.hear(), Some(ToProgram::NoBuffer { id: 1, .. })), "{bytes}");
+    }
+    // A part is left to other users.
+    raw.say(&ToService::Buffer { id: 1, bytes: 2 << 20 });
+    match raw.hear() {
+        Some(ToProgram::NoBuffer { reason, .. }) => {
+            assert!(reason.contains("one user have 1572864 bytes at most"), "{reason}");
+        }
+        other => panic!("{other:?}"),
     }
     for _ in 0..3 {
         raw.say(&ToService::Buffer { id: 1, bytes: 1 << 20 });
@@ -111,6 +119,36 @@ fn buffers_have_a_limit_and_come_back() {
         assert!(matches!(raw.hear(), Some(ToProgram::NoBuffer { .. })), "the number is taken");
         raw.say(&ToService::Free { id: 1 });
     }
+    // A buffer counts until its last call has ended, though the program has given it back.
+    let pair = [Raw::joined(&place, "pair", 0, 2), Raw::joined(&place, "pair", 1, 2)];
+    for raw in &pair {
+        assert!(matches!(raw.hear(), Some(ToProgram::Joined { .. })));
+    }
+    pair[0].say(&ToService::Buffer { id: 1, bytes: 1 << 20 });
+    assert_eq!(pair[0].hear(), Some(ToProgram::Buffer { id: 1 }));
+    pair[0].call(1, 1, 0, 1);
+    pair[0].say(&ToService::Free { id: 1 });
+    pair[0].say(&ToService::Buffer { id: 2, bytes: 1 << 20 });
+    assert!(matches!(pair[0].hear(), Some(ToProgram::NoBuffer { id: 2, .. })));
+    pair[1].say(&ToService::Buffer { id: 1, bytes: 4096 });
+    assert_eq!(pair[1].hear(), Some(ToProgram::Buffer { id: 1 }));
+    pair[1].call(1, 1, 0, 1);
+    assert_eq!(pair[0].hear(), Some(ToProgram::Ended { number: 1, failure: None }));
+    pair[0].say(&ToService::Buffer { id: 2, bytes: 1 << 20 });
+    assert_eq!(pair[0].hear(), Some(ToProgram::Buffer { id: 2 }));
+}
+
+#[test]
+fn programs_that_say_nothing_have_a_limit() {
+    let place = Place::new("a", None);
+    let silent: Vec<Raw> = (0..256).map(|_| Raw::new(&place)).collect();
+    let refused = Raw::new(&place);
+    match refused.hear() {
+        Some(ToProgram::Refused { reason }) => assert!(reason.contains("256 programs"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    drop(silent);
+    until("others get in", || Group::join(&place.options("alone", 0, 1)).is_ok());
 }
 
 #[test]

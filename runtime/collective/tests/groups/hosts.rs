@@ -1,5 +1,8 @@
 //! Programs of several hosts.
 use crate::place::{PATIENCE, Place, until, with_ranks};
+use std::net::{Shutdown, TcpStream};
+use std::ops::RangeInclusive;
+use std::os::fd::BorrowedFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidemill_collective::client::{CallOptions, Error, Group};
@@ -7,7 +10,7 @@ use tidemill_collective::element::{Element, Reduction};
 use tidemill_collective::operation::Operation;
 use tidemill_collective::protocol::{Failure, FailureKind, GroupState};
 use tidemill_collective::service::{Collectives, Options};
-use tidemill_collective::topology::Host;
+use tidemill_collective::topology::{Host, Path};
 use tidemill_link::remote::Address;
 
 fn sum(group: &Group, length: usize, value: i64) -> Result<i64, Error> {
@@ -127,6 +130,87 @@ fn a_service_that_ends_is_named() {
                 group.shrink(PATIENCE).unwrap();
                 assert_eq!(sum(&group, 1000, 2).unwrap(), 4);
             });
+        }
+    });
+}
+
+/// Ends a connection that this process has made from one of these ports to that one.
+#[expect(unsafe_code, reason = "a wire belongs to the service, and is ended from outside")]
+fn end_connection(from: &RangeInclusive<u16>, to: u16) -> bool {
+    let connections = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let number = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        // SAFETY: it is no negative number, and is only asked for another descriptor of the same file, if it is open.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        Some(TcpStream::from(descriptor.try_clone_to_owned().ok()?))
+    });
+    let mut wanted = connections.filter(|connection| {
+        let has =
+            |address: std::io::Result<std::net::SocketAddr>| address.map_or(0, |address| address.port());
+        from.contains(&has(connection.local_addr())) && has(connection.peer_addr()) == to
+    });
+    wanted.next().is_some_and(|connection| connection.shutdown(Shutdown::Both).is_ok())
+}
+
+#[test]
+fn a_wire_that_ends_while_no_operation_runs_is_noticed() {
+    // Wires of rings have these ports, which no other connection gets.
+    let first = 20_000 + u16::try_from(std::process::id() % 600).unwrap() * 16;
+    let path = Path { name: "fibre".into(), ports: Some((first, first + 15)), rate: 1e9, ..Path::default() };
+    let place = |name: &str, conductor: Option<&Place>| {
+        let mut place = Place::new(name, conductor);
+        place.service = None;
+        place.options.host =
+            Host { name: name.into(), rack: name.into(), paths: vec![path.clone()], ..Host::default() };
+        place.start();
+        place
+    };
+    let a = place("a", None);
+    let b = place("b", Some(&a));
+    until("both are registered", || a.listing().hosts.len() == 2);
+    let groups = with_ranks(&[&a, &b], "rests", 2, |group| {
+        assert_eq!(sum(&group, 100_000, 1).unwrap(), 2);
+        group
+    });
+    let port = b.address().place().rsplit(':').next().unwrap().parse().unwrap();
+    assert!(end_connection(&(first..=first + 15), port), "a wire of the ring");
+    until("it is noticed without a call", || {
+        a.group("rests").is_some_and(|group| group.state == GroupState::Broken)
+    });
+    let why = a.group("rests").unwrap().why;
+    assert!(why.contains("it has ended while no operation ran"), "{why}");
+    std::thread::scope(|scope| {
+        for group in &groups {
+            scope.spawn(move || {
+                let failure = failure(sum(group, 10, 1).unwrap_err());
+                assert_eq!(failure.kind, FailureKind::Lost);
+                // Both ends see it; the one that says it first names the other.
+                let other = match failure.host.as_str() {
+                    "a" => 0,
+                    "b" => 1,
+                    host => panic!("{host}: {failure}"),
+                };
+                assert_eq!(failure.rank, Some(other), "{failure}");
+                group.shrink(PATIENCE).unwrap();
+                assert_eq!(sum(group, 100_000, 3).unwrap(), 6);
+            });
+        }
+    });
+}
+
+#[test]
+fn what_a_rank_sent_before_it_left_arrives_at_those_that_call_later() {
+    let [a, b, _c] = three();
+    with_ranks(&[&a, &b], "leaves", 2, |group| {
+        let mut buffer = group.buffer(Element::I32, 100).unwrap();
+        for round in 1..=3 {
+            buffer.elements_mut::<i32>().unwrap().fill(if group.rank() == 1 { round } else { 0 });
+            group.broadcast(&buffer, 1).unwrap().wait().unwrap();
+            assert_eq!(buffer.elements_mut::<i32>().unwrap(), [round; 100]);
+            if group.rank() == 0 && round == 1 {
+                until("it has left", || {
+                    a.group("leaves").is_some_and(|group| group.state == GroupState::Broken)
+                });
+            }
         }
     });
 }

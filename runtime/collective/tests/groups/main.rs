@@ -5,8 +5,13 @@
     reason = "tests fail by panicking, and give up after some real time"
 )]
 
+mod hints;
 mod hostile;
 mod hosts;
+mod liars;
 mod one_host;
 mod place;
+mod random;
+mod rejoining;
 mod strategies;
+mod trees;

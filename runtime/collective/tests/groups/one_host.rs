@@ -134,6 +134,50 @@ fn an_operation_waits_for_a_descriptor_and_another_one_tells_its_end() {
     });
 }
 
+#[test]
+fn elements_are_computed_in_place_between_operations() {
+    let place = Place::new("a", None);
+    with_ranks(&[&place], "in-place", 2, |group| {
+        let mut buffer = group.buffer(Element::F32, 100_000).unwrap();
+        buffer.elements_mut::<f32>().unwrap().fill(group.rank() as f32 + 1.0);
+        let pending = group.all_reduce(&buffer, Reduction::Sum).unwrap();
+        // It waits for the end, also where no other caller does.
+        assert!(buffer.elements_mut::<f32>().unwrap().iter().all(|value| *value == 3.0));
+        pending.wait().unwrap();
+        drop(group.all_reduce(&buffer, Reduction::Sum).unwrap());
+        assert!(buffer.elements_mut::<f32>().unwrap().iter().all(|value| *value == 6.0));
+        assert_eq!(buffer.to_vec::<f32>().unwrap(), vec![6.0; 100_000]);
+        let wrong = buffer.elements_mut::<i32>().unwrap_err().to_string();
+        assert!(wrong.contains("F32") && wrong.contains("I32"), "{wrong}");
+        assert!(group.buffer(Element::I64, 0).unwrap().elements_mut::<i64>().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_wait_may_end_before_its_operation_and_leaving_ends_all_waits() {
+    let place = Place::new("a", None);
+    let group = place.join("waits", 0, 1);
+    let mut buffer = group.buffer(Element::I32, 10).unwrap();
+    let operation = Operation::AllReduce { reduction: Reduction::Sum };
+    let gate = tidemill_link::wake::Event::new().unwrap();
+    let options = CallOptions { after: Some(std::os::fd::AsFd::as_fd(&gate)), ..CallOptions::default() };
+    let mut first = group.call(&buffer, operation, &options).unwrap();
+    assert!(!first.wait_for(Duration::ZERO).unwrap());
+    assert!(!first.wait_for(Duration::from_millis(20)).unwrap());
+    gate.raise();
+    assert!(first.wait_for(PATIENCE).unwrap() && first.wait_for(Duration::ZERO).unwrap());
+    let closed = tidemill_link::wake::Event::new().unwrap();
+    let options = CallOptions { after: Some(std::os::fd::AsFd::as_fd(&closed)), ..CallOptions::default() };
+    let second = group.call(&buffer, operation, &options).unwrap();
+    let waits = std::thread::spawn(move || second.wait().unwrap_err().to_string());
+    group.leave();
+    let text = waits.join().unwrap();
+    assert!(text.contains("left by this program"), "{text}");
+    assert!(buffer.elements_mut::<i32>().is_err(), "the operation has not ended");
+    assert_eq!(buffer.to_vec::<i32>().unwrap(), [0; 10]);
+    until("the service knows it", || place.group("waits").is_none());
+}
+
 fn failure(error: Error) -> tidemill_collective::protocol::Failure {
     match error {
         Error::Failed(failure) => failure,

@@ -22,6 +22,8 @@ const HEADER: usize = 16;
 const QUESTION: usize = 76;
 /// Bytes of a socket before its extensions.
 const SOCKET: usize = 72;
+/// Place of the number of a socket in the file descriptors of processes.
+const INODE: usize = 68;
 /// Places of the bytes that were acknowledged and received, in `tcp_info`.
 const ACKNOWLEDGED: usize = 120;
 const RECEIVED: usize = 128;
@@ -60,10 +62,26 @@ impl Sockets {
     }
 }
 
+/// Counters of a socket, and who has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnedCounter {
+    /// Its counters.
+    pub counter: Counter,
+    /// Its number in the file descriptors of processes (`/proc/PID/fd`); 0: no process has it any more.
+    pub inode: u64,
+}
+
 impl Source for Sockets {
     type Error = SocketError;
 
     fn counters(&mut self) -> Result<Vec<Counter>, SocketError> {
+        Ok(self.owned()?.into_iter().map(|socket| socket.counter).collect())
+    }
+}
+
+impl Sockets {
+    /// Returns the counters of the sockets of this moment, with their numbers.
+    pub fn owned(&mut self) -> Result<Vec<OwnedCounter>, SocketError> {
         self.number = self.number.wrapping_add(1);
         sendto(&self.socket, &question(self.number), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         let mut found = Vec::new();
@@ -94,7 +112,7 @@ fn question(number: u32) -> Vec<u8> {
 }
 
 /// Reads a packet of the answer. Returns whether it was the last one.
-fn read(mut packet: &[u8], number: u32, found: &mut Vec<Counter>) -> Result<bool, SocketError> {
+fn read(mut packet: &[u8], number: u32, found: &mut Vec<OwnedCounter>) -> Result<bool, SocketError> {
     while packet.len() >= HEADER {
         let length = u32_at(packet, 0)? as usize;
         let (kind, answers) = (u16_at(packet, 4)?, u32_at(packet, 8)?);
@@ -115,7 +133,7 @@ fn read(mut packet: &[u8], number: u32, found: &mut Vec<Counter>) -> Result<bool
 }
 
 /// Reads a socket; none without counters.
-fn counter(message: &[u8]) -> Result<Option<Counter>, SocketError> {
+fn counter(message: &[u8]) -> Result<Option<OwnedCounter>, SocketError> {
     let family = message.first().copied().ok_or(SocketError::Malformed)?;
     let address = |place: usize| -> Result<IpAddr, SocketError> {
         Ok(if u16::from(family) == AddressFamily::INET.as_raw() {
@@ -126,19 +144,15 @@ fn counter(message: &[u8]) -> Result<Option<Counter>, SocketError> {
     };
     let (local, peer) = (address(8)?, address(24)?);
     let id = u64::from_ne_bytes(array(message, 44)?);
+    let inode = u64::from(u32_at(message, INODE)?);
     let mut rest = message.get(SOCKET..).ok_or(SocketError::Malformed)?;
     while rest.len() >= 4 {
         let length = usize::from(u16_at(rest, 0)?);
         let value = rest.get(4..length).ok_or(SocketError::Malformed)?;
         if u16_at(rest, 2)? == INFO && value.len() >= RECEIVED + 8 {
             let figure = |place| Ok::<_, SocketError>(u64::from_ne_bytes(array(value, place)?));
-            return Ok(Some(Counter {
-                id,
-                local,
-                peer,
-                sent: figure(ACKNOWLEDGED)?,
-                received: figure(RECEIVED)?,
-            }));
+            let (sent, received) = (figure(ACKNOWLEDGED)?, figure(RECEIVED)?);
+            return Ok(Some(OwnedCounter { counter: Counter { id, local, peer, sent, received }, inode }));
         }
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -182,6 +196,7 @@ mod tests {
         message[0] = family.as_raw() as u8;
         message[24..24 + peer.len()].copy_from_slice(peer);
         message[44..52].copy_from_slice(&77_u64.to_ne_bytes());
+        message[68..72].copy_from_slice(&88_u32.to_ne_bytes());
         let mut value = vec![0; info];
         if info >= RECEIVED + 8 {
             value[ACKNOWLEDGED..ACKNOWLEDGED + 8].copy_from_slice(&5_u64.to_ne_bytes());
@@ -198,14 +213,15 @@ mod tests {
     #[test]
     fn sockets_of_both_families_are_read() {
         let found = counter(&told(AddressFamily::INET, &[10, 1, 2, 3], 232)).expect("it is a socket");
-        let found = found.expect("it has counters");
+        let OwnedCounter { counter: found, inode } = found.expect("it has counters");
+        assert_eq!(inode, 88);
         assert_eq!((found.id, found.peer, found.sent, found.received), (77, [10, 1, 2, 3].into(), 5, 6));
         let address: Ipv6Addr = "fd00::9".parse().expect("it is an address");
         let found = counter(&told(AddressFamily::INET6, &address.octets(), 232)).expect("it is a socket");
-        assert_eq!(found.map(|found| found.peer), Some(address.into()));
+        assert_eq!(found.map(|found| found.counter.peer), Some(address.into()));
         let within = Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped().octets();
         let found = counter(&told(AddressFamily::INET6, &within, 232)).expect("it is a socket");
-        assert_eq!(found.map(|found| found.peer), Some([10, 1, 2, 3].into()));
+        assert_eq!(found.map(|found| found.counter.peer), Some([10, 1, 2, 3].into()));
         let old = counter(&told(AddressFamily::INET, &[10, 1, 2, 3], 104));
         assert!(matches!(old, Ok(None)), "a kernel without these counters");
     }

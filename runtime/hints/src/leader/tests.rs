@@ -167,3 +167,28 @@ fn numbers_that_name_nothing_are_rejected() {
     let refused = leader.hints("job", &[(0, 7)], ms(0));
     assert_eq!(refused, Err(Refusal::Unknown("machine 0 of the tenant".to_owned())));
 }
+
+#[test]
+fn another_leader_of_a_rack_is_believed_at_once_where_that_is_known() {
+    let mut leaders = exchanged(&[], ms(1_000));
+    period(&mut leaders, &[], ms(1_100));
+    let anew = Aggregate { rack: 2, number: 1, ..Aggregate::default() };
+    assert_eq!(leaders[0].hear(anew.clone(), ms(1_150)), Ok(false));
+    leaders[0].succeeded(2);
+    assert_eq!(leaders[0].hear(anew, ms(1_150)), Ok(true));
+}
+
+#[test]
+fn states_of_racks_have_their_age_and_end() {
+    let flows = [((2, 0), (0, 0), 30.0)];
+    let mut leaders = exchanged(&flows, ms(1_000));
+    let state = leaders[0].state(2, ms(1_400)).expect("it was heard");
+    assert_eq!((state.age, state.entries[0].used), (ms(400), 30.0));
+    assert_eq!(leaders[0].state(2, ms(2_001)), None);
+    // A rack that has come since has a number behind the others.
+    let network = Network { racks: vec![network().racks[0].clone(); 5] };
+    leaders[0].set_network(network);
+    let from_new = Aggregate { rack: 4, number: 1, ..Aggregate::default() };
+    assert_eq!(leaders[0].hear(from_new, ms(1_400)), Ok(true));
+    assert!(leaders[0].state(4, ms(1_450)).is_some());
+}

@@ -27,6 +27,11 @@ pub(super) const PREAMBLE: usize = 20;
 const CHECKSUM: usize = 4;
 pub(super) const GREETING: u8 = 1;
 const REFUSAL: u8 = 2;
+/// The first bytes of TLS: the kind of a record, and its major version.
+const TLS_ALERT: u8 = 21;
+const TLS_HANDSHAKE: u8 = 22;
+const TLS_MAJOR: u8 = 3;
+const TLS_VERSION: usize = 2;
 
 /// Talks during the handshake, with patience.
 struct Talk<'a> {
@@ -156,7 +161,13 @@ impl Talk<'_> {
 
     fn listen(&mut self) -> Result<FirstMessage, RemoteError> {
         let mut preamble = [0; PREAMBLE];
-        self.read(&mut preamble)?;
+        let (first, rest) = preamble.split_at_mut(TLS_VERSION);
+        self.read(first)?;
+        // An alert may be shorter than a preamble.
+        if !self.carrier.is_secured() && matches!(*first, [TLS_ALERT | TLS_HANDSHAKE, TLS_MAJOR]) {
+            return Err(RemoteError::Malformed("the peer uses certificates, and this side has none".into()));
+        }
+        self.read(rest)?;
         if !preamble.starts_with(MAGIC) {
             return Err(RemoteError::Malformed("this is not how tidemill begins".into()));
         }

@@ -165,16 +165,22 @@ impl MessageReader {
     /// [`LinkError::Lost`] when the peer is gone or either side closed the connection; [`LinkError::Damaged`] when something else
     /// came. After an error nothing more can be received.
     pub fn receive(&mut self) -> Result<Vec<u8>, LinkError> {
+        self.receive_at_most(MAX_MESSAGE)
+    }
+
+    /// As [`MessageReader::receive`], of a peer whose messages have no more bytes: longer ones are damaged.
+    ///
+    /// # Errors
+    /// As [`MessageReader::receive`].
+    pub fn receive_at_most(&mut self, most: usize) -> Result<Vec<u8>, LinkError> {
         let mut header = Vec::with_capacity(HEADER);
         self.read(&mut header, HEADER)?;
         if !header.starts_with(MAGIC) || u32_at(&header, 16) != crc32c::crc32c(&header[..16]) {
             return Err(LinkError::Damaged("this is not how a message begins".into()));
         }
         let length = u64_at(&header, 8);
-        if length > MAX_MESSAGE as u64 {
-            return Err(LinkError::Damaged(format!(
-                "a message of {length} bytes, {MAX_MESSAGE} are the most"
-            )));
+        if length > most as u64 {
+            return Err(LinkError::Damaged(format!("a message of {length} bytes, {most} are the most")));
         }
         let mut message = Vec::new();
         self.read(&mut message, length as usize)?;

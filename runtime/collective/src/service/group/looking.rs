@@ -1,9 +1,12 @@
 //! The part that depends on time: signs of life, silence, deadlines, and sleep.
+use super::super::formation::Formation;
 use super::super::local::{Local, Standing};
 use super::super::now;
+use super::super::own::Own;
 use super::Work;
 use crate::peers::{Between, ToConductor};
 use crate::protocol::{Failure, FailureKind, Figures, ToProgram};
+use crate::team::{Team, has_ended};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,7 @@ impl Work {
         self.looked = time;
         self.early.retain(|(_, until)| time < *until);
         self.look_at_joins(time);
+        self.look_at_retiring(time);
         self.say_figures(time);
         let says_hello = self.hello.is_none_or(|at| time >= at);
         if says_hello {
@@ -43,7 +47,7 @@ impl Work {
             return self.break_off(failure, true);
         }
         let mut silent = None;
-        for (host, peer) in &mut formation.peers {
+        for (host, peer) in formation.peers.iter_mut().filter(|(_, peer)| !peer.is_broken) {
             let Some(heard) = &mut peer.heard else {
                 peer.heard = peer.outbox.is_some().then_some(time);
                 continue;
@@ -75,6 +79,21 @@ impl Work {
         arrived
     }
 
+    /// Ends the group when the service does, after the operation that runs.
+    fn look_at_retiring(&mut self, time: Instant) {
+        let runs = self.formation.as_ref().is_some_and(|formation| formation.current.is_some());
+        let Some((reason, _, _done)) = self.retires.take_if(|(_, until, _)| !runs || time >= *until) else {
+            return;
+        };
+        let host = self.own.host.name.clone();
+        let text = format!("the service of host {host} {reason}");
+        self.break_off(Failure { kind: FailureKind::Lost, rank: None, host, text }, true);
+        for (rank, mut local) in std::mem::take(&mut self.locals) {
+            local.say(ToProgram::Bye { reason: reason.clone() }, None);
+            self.up.send(ToConductor::Leave { key: self.key.clone(), rank });
+        }
+    }
+
     fn look_at_joins(&mut self, time: Instant) {
         let late = |local: &Local| match local.standing {
             Standing::Waits { until, again } if time >= until => Some(again),
@@ -93,7 +112,10 @@ impl Work {
                 None if self.formation.is_some() => {
                     format!("the hosts of group {name} have not connected in time")
                 }
-                None => format!("{} has not answered: it introduces the ranks", self.own.conductor),
+                None => {
+                    let Own { conductor, .. } = &*self.own;
+                    format!("{conductor}, which introduces the ranks, has not answered{}", self.own.why())
+                }
             };
             let Some(local) = self.locals.get_mut(&rank) else { continue };
             local.say(ToProgram::Refused { reason }, None);
@@ -167,6 +189,12 @@ impl Work {
     pub(super) fn wait(&mut self, is_busy: bool) {
         let time = now();
         let mut until = self.hello.unwrap_or(time + HELLO);
+        until = self.retires.iter().map(|(_, at, _)| *at).fold(until, Instant::min);
+        if let Some(formation) = self.formation.as_ref().filter(|formation| formation.broken.is_none()) {
+            let speaking = formation.peers.values().filter(|peer| !peer.is_broken);
+            let silent = speaking.filter_map(|peer| peer.heard?.checked_add(self.own.silence));
+            until = silent.fold(until, Instant::min);
+        }
         for local in self.locals.values() {
             if let Standing::Waits { until: of, .. } = local.standing {
                 until = until.min(of);
@@ -188,6 +216,10 @@ impl Work {
                 until = until.min(time + most);
             }
         }
+        let resting = self.formation.as_ref().and_then(Formation::resting).map(Team::at_rest);
+        let (ranks, wires): (Vec<u32>, Vec<PollFd<'_>>) = resting.into_iter().flatten().unzip();
+        let others = waits.len();
+        waits.extend(wires);
         let left = if is_busy { Duration::ZERO } else { until.saturating_duration_since(time) };
         let timeout = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -195,5 +227,10 @@ impl Work {
         };
         // Ended early by a signal, everything is looked at again.
         let _ = poll(&mut waits, Some(&timeout));
+        let mut wires = ranks.into_iter().zip(&waits[others..]);
+        let lost = wires.find(|(_, wait)| has_ended(wait)).map(|(rank, _)| rank);
+        if let (Some(rank), Some(formation)) = (lost, &mut self.formation) {
+            formation.wire_ended(rank);
+        }
     }
 }

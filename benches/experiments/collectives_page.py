@@ -1,0 +1,185 @@
+"""The page of the figures of collectives.py, beside the published ones."""
+import statistics
+
+KIB, MIB = 1 << 10, 1 << 20
+MCCS, NETHINT = "MCCS, SIGCOMM 2024", "NetHint, NSDI 2022"
+
+
+def size(count):
+    return f"{count // MIB} MiB" if count >= MIB else f"{count // KIB} KiB"
+
+
+def time(seconds):
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:.2f} ms"
+
+
+def rate(number):
+    return f"{number / 1e6:.2f} MB/s"
+
+
+def table(head, rows):
+    """The first column is text, the others are figures."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]) + "\n"
+
+
+def judged(value, goal):
+    return f"{value:.2f}x; goal {goal}x: {'reached' if value >= goal else 'missed'}"
+
+
+def facts(part):
+    machine, network = part["machine"], part["network"]
+    return (f"{part['date']}, commit {part['commit']}, {machine['processor']}, {machine['cores']} cores, Linux {machine['kernel']}; load "
+            f"{machine['load_at_start']:.2f} at the beginning and {part['load_at_end']:.2f} at the end; hosts have {network['host_mbit']} Mbit/s, "
+            f"spines {network['spine_mbit']} Mbit/s for each rack; {part['minutes']:.1f} min.\n")
+
+
+RIVALS = {"openmpi": "Open MPI", "gloo": "Gloo", "pccl": "PCCL"}
+
+
+def all_reduce(part):
+    found = {(row["ranks"], row["bytes"], row["contender"], row["order"]): row for row in part["rows"]}
+    sizes = sorted({row["bytes"] for row in part["rows"]})
+    contests = list(dict.fromkeys((row["contender"], row["order"]) for row in part["rows"]))
+    title = {"crossing": "each hop crosses", "racks": "rack by rack"}
+    text = ["Medians of the slowest rank; in parentheses, the slowest operation of all trials. Of the orders of ranks, `crossing` lets each hop "
+            "of a ring in the order of ranks leave its rack. PCCL, `locality` and `ffa` choose their ring themselves.\n"]
+    losses = []
+    for ranks in sorted({row["ranks"] for row in part["rows"]}):
+        rows = []
+        for name, order in contests:
+            cells = [found.get((ranks, count, name, order)) for count in sizes]
+            label = f"{RIVALS[name]}, {title[order]}" if name in RIVALS else f"tidemill `{name}`" + (f", {title[order]}" if name == "rank-order" else "")
+            rows.append([label] + [f"{time(cell['p50'])} ({time(cell['p99'])})" if cell else "" for cell in cells])
+        text.append(f"### {ranks} ranks\n\n" + table(["contender"] + [size(count) for count in sizes], rows))
+        ratios = []
+        for count in sizes:
+            median = lambda name, order="crossing": found.get((ranks, count, name, order), {}).get("p50")
+            ours, crossing, drawn = median("ffa"), median("rank-order"), median("random")
+            rivals = [(row["p50"], RIVALS[name] + ", " + title[order]) for (of, bytes_, name, order), row in found.items()
+                      if of == ranks and bytes_ == count and name in RIVALS]
+            best, who = min(rivals, default=(None, ""))
+            over = lambda other: f"{other / ours:.2f}x" if other and ours else ""
+            ratios.append([size(count), over(crossing), over(drawn), over(median("locality")), over(best), who])
+            if best and ours and best < ours:
+                losses.append(f"- {ranks} ranks, {size(count)}: {time(ours)}, {who} {time(best)}.")
+        text.append(f"How much faster `ffa` is, {ranks} ranks:\n\n" + table(
+            ["bytes", "than rank order that crosses", "than a random ring", "than `locality`", "than the best rival", "which is"], ratios))
+        large = found.get((ranks, sizes[-1], "ffa", "crossing")), found.get((ranks, sizes[-1], "rank-order", "crossing"))
+        if all(large):
+            text.append(f"{size(sizes[-1])} over rank order: {judged(large[1]['p50'] / large[0]['p50'], {4: 1.6, 8: 2.4}[ranks])}. "
+                        f"Published ({MCCS}, 8 to 512 MB, 50 Gbit/s): {({4: '1.6x', 8: '2.4x'})[ranks]}.\n")
+    floor = part["floor"]
+    text.append("### Where we lose\n\n" + ("\n".join(losses) or "Nowhere among these.") + "\n")
+    text.append(f"Cause of small sizes: a sum of 1 KiB of two ranks takes {time(floor['one_host'])} on one host, without any network, and "
+                f"{time(floor['two_hosts'])} between hosts. The first is what calls through a service cost, two wake-ups of processes on each side; "
+                "a library in the process has only the second part. From the size on at which links decide, paths and rings do.\n")
+    if part["errors"]:
+        text.append("Failed: " + "; ".join(error.splitlines()[0] for error in part["errors"]) + "\n")
+    return "\n".join(text + ["Versions: " + ", ".join(part["versions"]) + ".\n"])
+
+
+def tenants(part):
+    by = {}
+    for row in part["pairs"]:
+        by.setdefault(row["policy"], []).append(row["rates"])
+    rows = []
+    for policy, rates in by.items():
+        sums = [sum(one) for one in rates]
+        rows.append([f"`{policy}`", rate(statistics.mean(sums)), rate(min(sums)), rate(max(sums)),
+                     f"{100 * statistics.pstdev(sums) / statistics.mean(sums):.1f} %", f"{max(max(one) / min(one) for one in rates):.2f}"])
+    text = ["Two groups of four ranks, one on each host, sum 1 MiB at once. `locality` leaves the spine to a hash, `ffa` gives each group one.\n\n" + table(
+        ["policy", "both together, mean", "least", "most", "spread", "most uneven pair"], rows)]
+    ratio = statistics.mean(map(sum, by["ffa"])) / statistics.mean(map(sum, by["locality"]))
+    text.append(f"`ffa` over `locality`: {ratio:.2f}x.\n")
+    published = {"locality": (40.9, 47.6, 79.5), "ffa": (34.7, 39.1, 69.8), "pfa": (30.6, 51.5, 85.6), "ts": (30.6, 44.5, 100.0)}
+    rows, medians = [], {}
+    for policy, those in published.items():
+        runs = [row for row in part["three"] if row["policy"] == policy]
+        if not runs:
+            continue
+        medians[policy] = [statistics.median(seconds) for seconds in zip(*(row["seconds"] for row in runs))]
+        rows.append([f"`{policy}`", *(f"{seconds:.1f} s" for seconds in medians[policy]), " / ".join(map(str, those))])
+    text.append("Three groups: A sums 575 kB and computes for 160 ms (two ranks on a host in each rack, priority high), B and C sum 84 kB and compute "
+                "for 6 ms (two ranks, normal and bulk). Bytes and rates are a thousandth of the published ones, so times compare; the numbers of "
+                "iterations are our own (40, 400, 700), so only ratios within a column do. `locality` is the hash (ECMP). Each runs alone for 2 s before, so that "
+                "`ts` knows it; its windows are made again each second.\n\n" + table(
+                    ["policy", "A", "B", "C", f"published A / B / C, s ({MCCS})"], rows))
+    if {"ffa", "pfa", "ts"} <= medians.keys():
+        text.append(f"A with `pfa` over `ffa`: {judged(medians['ffa'][0] / medians['pfa'][0], 1.1)} (published 1.13x). B with `ts` over `pfa`: "
+                    f"{judged(medians['pfa'][1] / medians['ts'][1], 1.12)} (published 1.16x); C then takes {medians['ts'][2] / medians['pfa'][2]:.2f} "
+                    "times as long (published 1.17 times).\n")
+        given = [row["windows"] for row in part["three"] if row["policy"] == "ts"]
+        text.append("Windows of `ts` were given to " + ", ".join(
+            f"{tenant} in {sum(one[place] for one in given)} of {len(given)} trials" for place, tenant in enumerate("ABC")) + ".\n")
+    return "\n".join(text)
+
+
+def background(part):
+    keys = {"before": "alone", "loaded": "with the background", "reversed": "after `locality:reversed`", "second": "second sum after it"}
+    medians = {key: statistics.median(row[key] for row in part["rows"]) for key in keys}
+    text = table([""] + list(keys.values()), [["rate of sums of 1 MiB"] + [rate(medians[key]) for key in keys],
+                                              ["part of alone"] + [f"{100 * medians[key] / medians['before']:.0f} %" for key in keys],
+                                              [f"published ({MCCS})", "5.9 GB/s", "1.7 GB/s (29 %)", "5.9 GB/s (100 %)", "at once"]])
+    recovered = medians["reversed"] / medians["before"]
+    return ("Four hosts in a circle, 1 rank on each. Datagrams take three quarters of one direction of one link; then the ring is reversed while it "
+            f"runs.\n\n{text}\nGoal: 25 to 35 % with the background, 95 % after: {100 * medians['loaded'] / medians['before']:.0f} % and "
+            f"{100 * recovered:.0f} %.\n")
+
+
+def change(part):
+    rows = [[size(row["bytes"]), row["changes"], row["operations"], time(row["usual"]), time(row["p50"]), time(row["p99"])] for row in part["rows"]]
+    return ("Four ranks sum without a pause, and the strategy changes at random times between `locality` and `locality:reversed`, which are alike. A stall is how much "
+            "longer the longest sum takes that runs during a change than the usual one. Every element of every sum was compared with the exact one; "
+            "all were right to the last bit.\n\n" + table(["bytes", "changes", "sums", "usual sum", "stall p50", "stall p99"], rows))
+
+
+def prediction(part):
+    rows, off = [], []
+    for row in part["rows"]:
+        error = row["predicted"] / row["measured"] - 1
+        off.append(abs(error))
+        rows.append([f"{row['operation']}, `{row['strategy']}`", row["host_mbit"], row["ranks"], size(row["bytes"]), time(row["predicted"]), time(row["measured"]),
+                     f"{100 * error:+.1f} %"])
+    return ("`optimizer/flows` gets the links (what of them is payload of TCP), the rings, the piece and the measured time of a step. Strategies that leave "
+            "the spine to a hash are measured on a network with one link between racks. With `ffa`, two flows share the link of a host: where it has as much as both spines and "
+            "no more, it cannot make up for a moment in which one flow got less than half, and the simulator knows no such moments.\n\n" + table(
+                ["operation", "Mbit/s of a host", "ranks", "bytes", "predicted", "measured", "difference"], rows)
+            + f"\nMedian difference {100 * statistics.median(off):.1f} %, largest {100 * max(off):.1f} %; within 10 %: {sum(one <= 0.1 for one in off)} of "
+            f"{len(off)}.\n")
+
+
+def hints(part):
+    rows = []
+    verdicts = []
+    for operation, goal, published in (("all-reduce", 1.5, "2.2x"), ("broadcast", 1.2, "1.4x"), ("exchange", 1.1, "1.2x")):
+        of = lambda name: [row[f"{operation} {name}"] for row in part["rows"] if f"{operation} {name}" in row]
+        drawn, topology, hinted, service = of("random"), of("topology"), of("hints"), of("service")
+        mean = lambda values: time(statistics.mean(values)) if values else ""
+        gain = statistics.mean(drawn) / statistics.mean(hinted)
+        won = sum(one > other for one, other in zip(drawn, hinted))
+        rows.append([operation, mean(drawn), mean(topology), mean(hinted), mean(service), f"{gain:.2f}x", f"{won} of {len(drawn)}", published])
+        verdicts.append(f"{operation} {judged(gain, goal)}")
+    return ("Two racks of three hosts, 40 Mbit/s for each host and for each rack. Hosts send to others as drawn by a power law (up to half of a link), "
+            "another draw in each window. The load of each link is read from counters before each choice; `tidemill_hints` chooses the ring and where "
+            "the tasks of an exchange receive. `topology` is a ring that crosses each rack once, without loads; with the strategy `hints`, the services count and choose themselves.\n\n" + table(
+                ["512 KiB; exchanges of 2.5 MiB", "random", "topology", "hints", "strategy `hints`", "hints over random", "windows won", f"published ({NETHINT})"], rows)
+            + "\n" + "; ".join(verdicts) + ".\n")
+
+
+PARTS = {"all-reduce": ("All-reduce beside rivals", all_reduce), "tenants": ("Several tenants", tenants),
+         "background": ("Background traffic and a reversed ring", background), "change": ("Changes of the strategy", change),
+         "prediction": ("Predictions of the flow simulator", prediction), "hints": ("Hints", hints)}
+
+
+def page(parts):
+    text = ["# Groups of programs on two racks\n",
+            "Written by `make bench BENCH=collectives` (`\"collectives --only tenants,change\"` measures some parts again); all figures are in "
+            "`collectives.json`. How groups work: [Groups of programs](../collectives.md).\n",
+            "All hosts are network namespaces of one machine, two in each rack where nothing else is said; links are shaped (tbf), and two spines join "
+            "the racks. Services (`tidemill net serve`) and ranks are processes in the namespaces. Contenders of a size run in turn in one session, so "
+            "that all meet the same load.\n"]
+    for name, (title, write) in PARTS.items():
+        text.append(f"## {title}\n")
+        text.append(facts(parts[name]) + "\n" + write(parts[name]) if name in parts else "Not measured yet.\n")
+    return "\n".join(text)

@@ -1,0 +1,326 @@
+"""The connection of a rank with the service of its host: packets of JSON over a Unix socket, with descriptors beside them."""
+
+import array
+import collections
+import json
+import os
+import pathlib
+import select
+import socket
+import threading
+import time
+import typing
+import weakref
+
+from ._errors import CollectiveError, Lost, Refused, Unreachable, Wrong
+
+#: The version of the packets. A service refuses programs of another one.
+VERSION = 1
+#: Bytes of a packet, at most.
+PACKET = 64 << 10
+#: Descriptors beside a packet, at most.
+DESCRIPTORS = 2
+#: Calls without an answer after which answers are read before the next call: the service drops programs that never read.
+MOST_UNREAD = 64
+#: Seconds after a deadline of the service in which it answers.
+PATIENCE = 30.0
+
+Body = typing.Any
+Answer = typing.Tuple[str, Body, typing.List[int]]
+_T = typing.TypeVar("_T")
+
+
+def usual_socket() -> str:
+    """Returns the socket of the service of this host: that of the variable TIDEMILL_NET, or the usual one of this user, or that of root."""
+    named = os.environ.get("TIDEMILL_NET")
+    if named:
+        return named
+    of_root = "/run/tidemill/net.sock"
+    if os.geteuid() == 0:
+        return of_root
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    own = os.path.join(folder, "tidemill/net.sock") if folder else os.path.join(
+        os.environ.get("TMPDIR") or "/tmp", f"tidemill-{os.geteuid()}", "net.sock")
+    return of_root if not os.path.exists(own) and os.path.exists(of_root) else own
+
+
+def milliseconds(seconds: float) -> int:
+    """Returns a deadline in the unit of the packets."""
+    if not seconds >= 0:
+        raise Wrong(f"a deadline of {seconds} s: name a number of seconds from 0 on")
+    return min(round(seconds * 1000), (1 << 63) - 1) if seconds < 1e15 else (1 << 63) - 1
+
+
+class Connection:
+    """A socket of packets that several threads may use: one receives for all that wait."""
+
+    def __init__(self, service: typing.Union[str, "os.PathLike[str]", None]) -> None:
+        path = str(pathlib.Path(usual_socket() if service is None else service).with_suffix(".groups"))
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            self._socket.close()
+            reason = error.strerror or str(error)
+            raise Unreachable(f"no service for groups answers at {path}: {reason}; `tidemill net serve` starts one") from None
+        self._socket.setblocking(False)
+        self._begin()
+        _connections.add(self)
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._receives = False
+        self._closes = False
+        self._ended: typing.Dict[int, typing.Optional[Body]] = {}
+        self._answers: typing.List[Answer] = []
+        self._gone: typing.Optional[CollectiveError] = None
+        self._calls = 0
+        self._unread = 0
+        # Filled by finalizers, which may run anywhere: a deque needs no lock.
+        self._freed: typing.Deque[int] = collections.deque()
+        self._forgotten: typing.Deque[int] = collections.deque()
+        self._unwanted: typing.Set[int] = set()
+
+    # Sending
+
+    def send(self, kind: str, body: Body) -> None:
+        """Sends a packet."""
+        with self._sending:
+            self._free()
+            self._write({kind: body}, ())
+
+    def call(self, body: typing.Dict[str, typing.Any], descriptors: typing.Sequence[int]) -> int:
+        """Sends a call, and returns its number. Numbers reach the service in order."""
+        with self._sending:
+            self._free()
+            if self._unread >= MOST_UNREAD:
+                self.drain()
+            number = self._calls + 1
+            self._write({"call": {"number": number, **body}}, descriptors)
+            self._calls = number
+            with self._changed:
+                self._unread += 1
+            return number
+
+    def free(self, region: int) -> None:
+        """Gives a region back, now or before the next packet. A finalizer may call it."""
+        self._freed.append(region)
+        if self._gone is None and self._sending.acquire(blocking=False):
+            try:
+                self._free(waits=False)
+            except CollectiveError:
+                pass  # A service that is gone has freed it.
+            finally:
+                self._sending.release()
+
+    def _free(self, waits: bool = True) -> None:
+        while self._freed:
+            region = self._freed.popleft()
+            if not self._write({"free": {"id": region}}, (), waits):
+                return self._freed.appendleft(region)
+
+    def _write(self, packet: Body, descriptors: typing.Sequence[int], waits: bool = True) -> bool:
+        """Sends a packet; returns False where that would have to wait and must not."""
+        data = json.dumps(packet, separators=(",", ":")).encode()
+        if len(data) > PACKET:
+            raise Wrong("the name of the group is too long: 128 characters are the most")
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        while True:
+            if self._gone is not None:
+                raise self._again()
+            try:
+                self._socket.sendmsg([data], beside, socket.MSG_NOSIGNAL)
+                return True
+            except BlockingIOError:
+                if not waits:
+                    return False
+                # The service reads whatever comes, but not always at once.
+                room = select.poll()
+                room.register(self._socket, select.POLLOUT)
+                room.poll()
+            except OSError as error:
+                # What the service said last explains it better than the system does.
+                self.drain()
+                if self._gone is not None:
+                    raise self._again() from None
+                if isinstance(error, ConnectionError):
+                    raise Lost(GONE) from None
+                raise Wrong(f"the packet cannot be sent: {error.strerror}") from None
+
+    # Receiving
+
+    def wait(self, wanted: typing.Callable[[], typing.Optional[_T]], timeout: typing.Optional[float] = None) -> _T:
+        """Receives until there is what is wanted. One thread receives, the others wait for it.
+
+        Raises TimeoutError after as many seconds.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._changed:
+                found = wanted()
+                if found is not None:
+                    return found
+                if self._gone is not None:
+                    raise self._again()
+                # A day is more than the system calls may take at once, and enough to look again.
+                left = None if until is None else min(until - time.monotonic(), 86_400)
+                if left is not None and left <= 0:
+                    raise TimeoutError("it has not come in time")
+                if self._receives:
+                    self._changed.wait(left)
+                    continue
+                self._receives = True
+            self._receive(left)
+
+    def drain(self) -> None:
+        """Receives what is there, and does not wait."""
+        while True:
+            with self._changed:
+                if self._receives or self._gone is not None:
+                    return
+                self._receives = True
+            if not self._receive(0):
+                return
+
+    def _receive(self, timeout: typing.Optional[float]) -> bool:
+        """Receives a packet; returns whether one came. The caller has set `_receives`."""
+        kind, gone = "", None
+        body: Body = None
+        descriptors: typing.List[int] = []
+        try:
+            waits = select.poll()
+            waits.register(self._socket, select.POLLIN)
+            if not waits.poll(None if timeout is None else timeout * 1000):
+                return False
+            kind, body, descriptors = self._read()
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError) as error:
+            gone = Lost(str(error) if isinstance(error, ValueError) else GONE)
+        finally:
+            with self._changed:
+                self._receives = False
+                if kind == "bye":
+                    # The service ends, and says why.
+                    gone = Lost(body["reason"])
+                if gone is not None:
+                    self._gone = self._gone or gone
+                elif kind == "ended":
+                    self._unread -= 1
+                    self._ended[body["number"]] = body.get("failure")
+                elif kind:
+                    self._answers.append((kind, body, descriptors))
+                if self._closes:
+                    self._socket.close()
+                self._tidy()
+                self._changed.notify_all()
+        return True
+
+    def _read(self) -> Answer:
+        data, beside, flags, _ = self._socket.recvmsg(PACKET, socket.CMSG_SPACE(DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC)
+        descriptors = array.array("i")
+        for level, kind, rights in beside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors.frombytes(rights[:len(rights) - len(rights) % descriptors.itemsize])
+        if not data:
+            raise ConnectionResetError
+        if flags & socket.MSG_CTRUNC:
+            raise ValueError("this process has no descriptors left for a buffer: `ulimit -n` raises the number")
+        if flags & socket.MSG_TRUNC:
+            raise ValueError("the transport service sends packets that are too long")
+        try:
+            (name, body), = json.loads(data).items()
+        except (ValueError, AttributeError):
+            raise ValueError("the transport service speaks another language") from None
+        return name, body, list(descriptors)
+
+    def _tidy(self) -> None:
+        while self._forgotten:
+            number = self._forgotten.popleft()
+            if number not in self._ended:
+                self._unwanted.add(number)
+            else:
+                del self._ended[number]
+        for number in self._unwanted.intersection(self._ended):
+            del self._ended[number]
+            self._unwanted.discard(number)
+
+    def answer(self, wanted: typing.Callable[[str, Body], bool], timeout: typing.Optional[float] = None) -> Answer:
+        """Waits for the first answer of a kind."""
+        def find() -> typing.Optional[Answer]:
+            for position, (kind, body, _) in enumerate(self._answers):
+                if wanted(kind, body):
+                    return self._answers.pop(position)
+            return None
+        return self.wait(find, timeout)
+
+    def joined(self, deadline: float) -> typing.Tuple[typing.Tuple[int, ...], int]:
+        """Waits until all ranks are there; returns the members and the number of the strategy."""
+        try:
+            kind, body, _ = self.answer(lambda kind, _: kind in ("joined", "refused"), deadline + PATIENCE)
+        except TimeoutError:
+            raise Lost("the transport service does not answer") from None
+        if kind == "refused":
+            raise Refused(body["reason"])
+        return tuple(body["members"]), body["epoch"]
+
+    def ended(self, number: int, timeout: typing.Optional[float] = None) -> typing.Optional[Body]:
+        """Waits until a call has ended; returns its failure."""
+        return self.wait(lambda: (self._ended[number],) if number in self._ended else None, timeout)[0]
+
+    def has_ended(self, number: int) -> bool:
+        """Returns whether a call has ended, well or not."""
+        if number not in self._ended:
+            self.drain()
+        return number in self._ended or self._gone is not None
+
+    def forget(self, number: int) -> None:
+        """Drops the end of a call, also if it has not come. A finalizer may call it."""
+        self._forgotten.append(number)
+
+    # Ending
+
+    def _again(self) -> CollectiveError:
+        """The error for which there is nothing more, for one more caller."""
+        gone = self._gone
+        assert gone is not None
+        return type(gone)(gone.reason)
+
+    def close(self) -> None:
+        """Leaves the group."""
+        with self._changed:
+            if self._gone is None:
+                self._gone = Wrong("this program has left the group")
+                try:
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+            self._closes = True
+            # A thread that receives wakes up by that, and closes the socket that it waits for.
+            if not self._receives:
+                self._socket.close()
+            self._changed.notify_all()
+
+    def _forked(self) -> None:
+        """Lets go of the group in the child of a fork: it belongs to the parent, whose end must be seen."""
+        self._socket.close()
+        self._begin()
+        self._gone = Wrong("the group belongs to the process that this one was forked from: join from here, with a rank of its own")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):
+            self._socket.close()
+
+
+GONE = "the transport service is gone: join the group again with `tidemill.collective.init`"
+
+_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for connection in list(_connections):
+        connection._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
