@@ -2,7 +2,7 @@
 use crate::command::{command, root};
 use crate::python::interpreter;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,7 @@ impl Served {
             }
         }
         let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("net.sock");
-        let service = command(&["net", "serve", "--host", HOST, "--socket", socket.to_str().unwrap()])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let service = Self::service(folder.path());
         let served = Self { folder, python, service, programs: Vec::new() };
         let end = Instant::now() + PATIENCE;
         while !served.path("net.groups").exists() {
@@ -44,6 +40,14 @@ impl Served {
             std::thread::sleep(Duration::from_millis(20));
         }
         Some(served)
+    }
+
+    fn service(folder: &Path) -> Child {
+        let socket = folder.join("net.sock");
+        command(&["net", "serve", "--host", HOST, "--socket", socket.to_str().unwrap()])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -125,7 +129,13 @@ fn a_killed_rank_is_named_and_the_others_continue() {
 }
 
 #[test]
-fn a_service_that_is_killed_is_an_error_of_all_calls() {
+fn a_killed_rank_that_is_started_again_is_waited_for() {
+    let Some(mut served) = Served::start(&[]) else { return };
+    served.run("rejoin.py", 3, &[], Some(1));
+}
+
+#[test]
+fn a_service_that_is_killed_is_an_error_of_all_calls_until_it_is_back() {
     let Some(mut served) = Served::start(&[]) else { return };
     let mut program = served.program(Served::script("gone.py"), &[]);
     program.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -137,9 +147,13 @@ fn a_service_that_is_killed_is_an_error_of_all_calls() {
     served.service.kill().unwrap();
     served.service.wait().unwrap();
     served.programs[0].stdin.take().unwrap().write_all(b"\n").unwrap();
+    line.clear();
+    lines.read_line(&mut line).unwrap();
+    assert_eq!(line, "lost\n");
+    served.service = Served::service(served.folder.path());
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "lost\n");
+    assert_eq!(rest, "again\n");
     assert!(served.programs[0].wait().unwrap().success());
 }
 

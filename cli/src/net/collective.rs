@@ -256,12 +256,22 @@ fn strategy(arguments: &GroupStrategyArguments, terminal: &Terminal) -> anyhow::
 struct Row {
     #[serde(flatten)]
     measured: Measured,
-    /// Bytes of the buffer divided by the time, bytes per second.
+    /// Bytes of the buffer divided by the median time, bytes per second.
     algorithm_bandwidth: f64,
     /// The rate of a link of a ring in that time, bytes per second.
     bus_bandwidth: f64,
     /// A plain copy, bytes per second.
     copy_bandwidth: f64,
+}
+
+/// A rate in bytes per second: `840.00 kB/s`, `1.25 GB/s`.
+fn rate(value: f64) -> String {
+    let (scale, unit) = match value {
+        v if v >= 1e9 => (1e9, "GB/s"),
+        v if v >= 1e6 => (1e6, "MB/s"),
+        _ => (1e3, "kB/s"),
+    };
+    format!("{:.2} {unit}", value / scale)
 }
 
 impl Row {
@@ -302,11 +312,10 @@ pub(crate) fn bench(verb: &NetBenchVerb, terminal: &Terminal) -> anyhow::Result<
         ("operations", Side::Right),
         ("p50", Side::Right),
         ("p99", Side::Right),
-        ("algorithm", Side::Right),
-        ("bus", Side::Right),
+        ("algorithm at p50", Side::Right),
+        ("bus at p50", Side::Right),
         ("plain copy", Side::Right),
     ]);
-    let rate = |of: f64| format!("{:.2} GB/s", of / 1e9);
     for row in &rows {
         table.row([
             bytes(row.measured.bytes),
@@ -321,4 +330,28 @@ pub(crate) fn bench(verb: &NetBenchVerb, terminal: &Terminal) -> anyhow::Result<
     }
     table.write(&mut answer::out())?;
     Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_slow_networks_are_no_zeros() {
+        assert_eq!(
+            [0.0, 840.0, 6.25e4, 1.5e6, 1.25e9].map(rate),
+            ["0.00 kB/s", "0.84 kB/s", "62.50 kB/s", "1.50 MB/s", "1.25 GB/s"]
+        );
+    }
+
+    #[test]
+    fn bandwidths_are_those_of_the_median_time() {
+        let (p50_us, p99_us, copy_us) = (1e6, 9e6, 1e3);
+        let row =
+            Row::of(Measured { ranks: 4, hosts: 4, bytes: 1000, operations: 3, p50_us, p99_us, copy_us });
+        assert_eq!(
+            [row.algorithm_bandwidth, row.bus_bandwidth, row.copy_bandwidth].map(rate),
+            ["1.00 kB/s", "1.50 kB/s", "1.00 MB/s"]
+        );
+    }
 }

@@ -172,10 +172,41 @@ held.pop()
 assert group.all_reduce(floats(3)) == floats(6)
 del held
 
+# Operations on arrays that nobody waits for have a buffer each.
+with collective.init(f"many-{group.rank}", 0, 1) as alone:
+    calls = []
+    try:
+        while True:
+            calls.append(alone.all_reduce(floats(1), async_=True))
+    except collective.Refused as error:
+        assert "1024 buffers" in str(error) and "wait for some operations first" in str(error), error
+    assert len(calls) > 1000 and all(one.wait() == floats(1) for one in calls)
+    alone.barrier()
+del calls, alone
+
 # What is wrong is found before others notice.
 wrong("none of type", group.all_reduce, floats(1), dtype="bf16")
 wrong("`sum`, `min` or `max`", group.all_reduce, floats(1), "mean")
+wrong("of type f32 are none of type i32", group.all_reduce, floats(1), dtype="i32")
+wrong("of type f32 are none of type i32", group.reduce_scatter, buffer, dtype="i32")
 wrong("cannot be combined", group.all_reduce, bytearray(3))
+wrong("sum", group.all_reduce, floats(1), 1)
+for n in [1.0, True, "1", None, [1]]:
+    wrong("length", group.buffer, "f32", n)
+    wrong("root", group.broadcast, floats(1), n)
+    wrong("length", group.part, n)
+    if n is not None:
+        wrong("rank", group.part, 3, n)
+        wrong("rank", collective.init, "x", n, 2)
+        wrong("size", collective.init, "x", 0, n)
+        wrong("name", collective.init, n, 0, 1) if n != "1" else None
+wrong("no name of a group", collective.init, "\ud800", 0, 1)
+wrong("`bulk`, `normal` or `high`", collective.init, "x", 0, 2, priority=1)
+for seconds in [float("nan"), "1", [], 1j]:
+    wrong("number of seconds", group.barrier, deadline=seconds)
+wrong("a timeout", group.barrier(async_=True).wait, timeout=float("nan"))
+for descriptor in [-1, 1 << 40, 1.5, "0", True, 999_999]:
+    wrong("", group.all_reduce, buffer, after=descriptor)
 wrong("read-only", group.all_reduce, memoryview(floats(1)).toreadonly())
 wrong("no memory to share", group.all_reduce, [1.0])
 wrong("none of 0, 1", group.broadcast, floats(1), 2)
@@ -190,7 +221,9 @@ wrong("given back", group.all_reduce, given)
 wrong("the first rank is 0", collective.init, "x", 2, 2)
 wrong("`bulk`, `normal` or `high`", collective.init, "x", 0, 2, priority="urgent")
 wrong("no name of a group", collective.init, "a/b", 0, 1, kind=collective.Refused)
-wrong("is rank", collective.init, group.name, group.rank, 2, kind=collective.Refused)
+own = f"this program itself still holds rank {group.rank} of the group: close it first"
+wrong(own, collective.init, group.name, group.rank, 2, kind=collective.Refused)
+wrong(f"another program of this host is rank {1 - group.rank}", collective.init, group.name, 1 - group.rank, 2, kind=collective.Refused)
 wrong(f"rank 1 of group alone-{group.rank} has not come", collective.init, f"alone-{group.rank}", 0, 2, deadline=0.2, kind=collective.Refused)
 wrong("`tidemill net serve`", collective.init, "x", 0, 1, service="/nowhere/net.sock", kind=collective.Unreachable)
 for name, value, why in [("TIDEMILL_RANK", "first", "no number"), ("TIDEMILL_RANK", "", "TIDEMILL_RANK (RANK")]:

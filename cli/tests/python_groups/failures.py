@@ -27,7 +27,7 @@ side = collective.init(group.name + "-side")
 
 # Rank 2 calls something else.
 error = fails(collective.Differs, group.all_reduce, ints(1, 2) if group.rank == 2 else ints(1))
-assert "of 2 I64" in str(error) and "of 1 I64" in str(error) and error.host == host, error
+assert "of 2 i64" in str(error) and "of 1 i64" in str(error) and error.host == host, error
 error = fails(collective.Differs, group.barrier)
 group.shrink()
 assert group.members == (0, 1, 2) and group.all_reduce(ints(1)) == ints(3)

@@ -1,4 +1,4 @@
-"""The service is killed: a program that waits for it, and one that calls, get the same error."""
+"""The service is killed: a program that waits for it, and one that calls, get the same error. Then it is started again."""
 
 import array
 
@@ -22,4 +22,19 @@ try:
 except collective.Lost:
     pass
 buffer.memory[9] = 2.0
+try:
+    group.rejoin(timeout=0.2)
+    raise SystemExit("no error")
+except collective.Unreachable:
+    pass
 print("lost", flush=True)
+group.rejoin(timeout=60)
+x[0] = 3
+assert group.all_reduce(x)[0] == 3 and group.members == (0,)
+try:
+    group.all_reduce(buffer)
+    raise SystemExit("no error")
+except collective.Wrong as error:
+    assert "service that is gone" in str(error), error
+assert group.all_reduce(group.buffer("f32", 10)).memory[9] == 0 and buffer.memory[9] == 2
+print("again", flush=True)

@@ -139,6 +139,34 @@ with collective.init() as group:
             raise SystemExit(f"no error: {why}")
         except collective.Wrong as error:
             assert why in str(error), error
+    own = numpy.ones(group.size, "uint16").view("V2")
+    same(group.all_reduce(own.copy(), dtype="f16").view("uint16"), numpy.full(group.size, group.size, "uint16"))
+    for kind, dtype in [("f4", "i32"), ("i4", "f32"), ("f2", "bf16"), ("i2", "bf16"), ("c8", "i64"), ("f8", "i64"), ("M8[s]", "i64"),
+                        ("S2", "f16"), ([("a", "u2")], "f16"), ("u2", "f32")]:
+        for call in [group.all_reduce, group.reduce_scatter]:
+            try:
+                call(numpy.zeros(group.size, kind), dtype=dtype)
+                raise SystemExit(f"no error: {kind} as {dtype}")
+            except collective.Wrong as error:
+                assert "none of type" in str(error), error
+    same(group.all_reduce(numpy.ones(1, "f4"), dtype=numpy.float32), numpy.full(1, group.size, "f4"))
+
+    # Integers of NumPy are as good as others; floats and truths are not.
+    assert len(group.buffer("f32", numpy.int64(3))) == 3 and group.part(numpy.int32(8), numpy.uint8(0)).start == 0
+    same(group.broadcast(numpy.full(1, group.rank), numpy.int16(1)), numpy.ones(1, int))
+    same(group.all_reduce(numpy.ones(1, "i4"), deadline=numpy.float32(60)), numpy.full(1, group.size, "i4"))
+    group.barrier(deadline=numpy.int64(60))
+    with collective.init(f"alone-{group.rank}", numpy.int64(0), numpy.uint32(1)) as alone:
+        alone.barrier()
+    for n in [numpy.float64(1), numpy.bool_(True)]:
+        for call, given in [(group.buffer, ("f32", n)), (group.broadcast, (numpy.zeros(1), n)), (collective.init, ("x", n, 2)),
+                            (collective.init, ("x", 0, n))]:
+            try:
+                call(*given)
+                raise SystemExit(f"no error: {n!r}")
+            except collective.Wrong as error:
+                assert "is no integer" in str(error), error
+
     for wrong, call, why in [(numpy.array([{}]), group.broadcast, "Python objects"), (numpy.zeros((group.size + 1, 2), "f4"), group.reduce_scatter, "flatten"),
                              (numpy.zeros(group.size + 1), group.all_to_all, "pad"), (_arrays, group.all_gather, "NumPy array")]:
         try:

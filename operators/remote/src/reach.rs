@@ -93,7 +93,7 @@ pub enum ReachError {
     },
     /// The device closes connections without TLS.
     #[error(
-        "the device at {place} closed the connection before it answered, as a device with TLS does: write `tls://HOST:PORT` as its address"
+        "the device at {place} has TLS, or closed the connection before it answered, as one with TLS does: write `tls://HOST:PORT` as its address"
     )]
     WantsTls {
         /// The device.
@@ -214,6 +214,7 @@ fn explained(error: &RemoteError, place: String, tls: bool) -> ReachError {
             ReachError::NoTls { place }
         }
         RemoteError::Tls(reason) => ReachError::Untrusted { place, reason: reason.clone() },
+        RemoteError::NoCertificates => ReachError::WantsTls { place },
         RemoteError::Io(error)
             if !tls && matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
         {
@@ -278,6 +279,7 @@ mod tests {
         let told = |error: RemoteError, tls: bool| explained(&error, "hub:7440".to_owned(), tls).to_string();
         let end = || std::io::Error::from(ErrorKind::UnexpectedEof);
         assert!(told(end().into(), false).contains("write `tls://HOST:PORT`"));
+        assert!(told(RemoteError::NoCertificates, false).contains("write `tls://HOST:PORT`"));
         assert!(told(end().into(), true).contains("nothing answers"));
         let corrupt = "received corrupt message of type InvalidContentType";
         assert!(told(RemoteError::Tls(corrupt.into()), true).contains("write `tcp://`"));

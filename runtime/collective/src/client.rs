@@ -247,6 +247,8 @@ impl Connection {
             match packets::receive(&self.socket) {
                 Ok(Some(packet)) => return Ok(Some(packet)),
                 Ok(None) => return Err("is gone".to_owned()),
+                // It closed its end before it read everything: its last words come after this, then the end.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let left = until.map(|until| until.saturating_duration_since(now()));
                     if left == Some(Duration::ZERO) {

@@ -43,6 +43,8 @@ struct Group {
     ranks: BTreeMap<u32, (Option<Link>, String)>,
     /// Those that wait for the next formation.
     ready: BTreeSet<u32>,
+    /// Those that joined since it was formed last.
+    came: BTreeSet<u32>,
     /// The next formation has all ranks again: one of them waits for the lost ones.
     is_whole: bool,
     formed: Option<Formed>,
@@ -64,6 +66,7 @@ impl Group {
             priority,
             ranks: BTreeMap::new(),
             ready: BTreeSet::new(),
+            came: BTreeSet::new(),
             is_whole: false,
             formed: None,
             broken: None,
@@ -79,12 +82,15 @@ impl Group {
         self.ranks.values().filter_map(|(link, _)| *link).collect()
     }
 
-    /// Ranks without which it does not form.
+    /// Ranks without which it does not form. Fewer than all are enough only where some of before continue: a program that joins wants
+    /// all.
     fn missing(&self) -> Vec<u32> {
         let is_missing = |rank: &u32| !self.ready.contains(rank);
-        match self.formed {
-            Some(_) if !self.is_whole => self.ranks.keys().copied().filter(is_missing).collect(),
-            _ => (0..self.size).filter(is_missing).collect(),
+        let continues = self.formed.is_some() && self.ranks.keys().any(|rank| !self.came.contains(rank));
+        if continues && !self.is_whole {
+            self.ranks.keys().copied().filter(is_missing).collect()
+        } else {
+            (0..self.size).filter(is_missing).collect()
         }
     }
 
@@ -255,6 +261,7 @@ impl Conductor {
         }
         group.ranks.insert(rank, (Some(from), registered.host.name.clone()));
         group.ready.insert(rank);
+        group.came.insert(rank);
         self.form(key)
     }
 
@@ -263,6 +270,7 @@ impl Conductor {
         let Some(group) = group else { return Messages::new() };
         let Some((_, host)) = group.ranks.remove(&rank) else { return Messages::new() };
         group.ready.remove(&rank);
+        group.came.remove(&rank);
         let is_member = group.strategy.as_ref().is_some_and(|strategy| strategy.members.contains(&rank));
         if is_member && group.formed.is_some() && group.broken.is_none() {
             let text = format!("rank {rank} on host {host} is gone");
@@ -395,6 +403,7 @@ impl Conductor {
         let token = self.token.map_or_else(String::new, |token| token(number));
         let formed = Formed { key: key.clone(), token, hosts, strategy: strategy.clone() };
         group.ready.clear();
+        group.came.clear();
         group.is_whole = false;
         group.broken = None;
         group.figures.clear();
@@ -489,7 +498,8 @@ impl Conductor {
         let groups: Vec<topology::Group> = self.groups.iter().filter(counts).map(facts).collect();
         let groups: Vec<topology::Group> =
             groups.into_iter().filter(|group| !group.ranks.is_empty()).collect();
-        let network = Network { hosts: &hosts, ..Network::default() };
+        let totals = self.hints.totals();
+        let network = Network { hosts: &hosts, totals: Some(&totals), ..Network::default() };
         let traced = self.groups.iter().map(|(key, group)| (key.to_string(), group.trace.clone()));
         let traces: Vec<(String, Vec<Span>)> = match policy {
             Policy::Ts { .. } => traced.collect(),
@@ -545,6 +555,21 @@ impl Conductor {
         vec![(from, FromConductor::Answer { id, answer })]
     }
 
+    /// Returns why the paths that a policy names cannot be meant, if so.
+    fn unknown_path(&self, policy: &str) -> Option<String> {
+        let (Policy::Pfa { reserved } | Policy::Ts { reserved }) = policy.parse().ok()? else { return None };
+        let paths = self.hosts.values().flat_map(|of| &of.host.paths).map(|path| path.name.as_str());
+        let paths: BTreeSet<&str> = paths.collect();
+        let unknown = reserved.iter().find(|name| !paths.contains(name.as_str()))?;
+        let known: Vec<&str> = paths.into_iter().collect();
+        Some(match &known[..] {
+            [] => format!(
+                "there is no path {unknown}: no service has paths; `net serve --group-path` names them"
+            ),
+            known => format!("there is no path {unknown}; paths are {}", known.join(", ")),
+        })
+    }
+
     fn order(&mut self, from: Link, id: u64, user: Option<u32>, group: &str, name: &str) -> Messages {
         let refused =
             |reason: String| vec![(from, FromConductor::Answer { id, answer: Answer::Refused(reason) })];
@@ -564,6 +589,9 @@ impl Conductor {
         }) else {
             return refused(format!("group {group} does not run now"));
         };
+        if let Some(reason) = self.unknown_path(name) {
+            return refused(reason);
+        }
         let (strategy, explained) = match self.plan(key, name, before.epoch + 1, before.members) {
             Ok(planned) => planned,
             Err(reason) => return refused(reason),

@@ -54,8 +54,19 @@ pub struct Network<'a> {
     pub background: &'a [Background],
     /// Loads of links from hints; they count instead of the background and of other groups, whose traffic they contain.
     pub loads: Option<&'a Loads>,
+    /// Rates of links that are known; none: no rate is.
+    pub totals: Option<&'a Totals>,
     /// Rates and times.
     pub facts: Facts,
+}
+
+/// Rates of links that are known, out and in, bytes per second.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Totals {
+    /// Of hosts, by name.
+    pub hosts: BTreeMap<String, [Option<f64>; 2]>,
+    /// Of racks, by name.
+    pub racks: BTreeMap<String, [Option<f64>; 2]>,
 }
 
 /// Traffic of others between racks.
@@ -151,11 +162,18 @@ impl<'a> Network<'a> {
     pub fn rate(&self, link: Link<'_>) -> f64 {
         match link {
             Link::Memory(_) => self.facts.memory_rate,
-            Link::HostOut(_) | Link::HostIn(_) => self.facts.host_rate,
+            Link::HostOut(host) | Link::HostIn(host) => {
+                let known = self.totals.and_then(|totals| totals.hosts.get(host));
+                let side = usize::from(matches!(link, Link::HostIn(_)));
+                known.and_then(|sides| sides[side]).unwrap_or(self.facts.host_rate)
+            }
             Link::RackOut(rack, path) | Link::RackIn(rack, path) => {
                 let paths = self.hosts.iter().filter(|host| host.rack == rack).flat_map(|host| &host.paths);
                 let rates = paths.filter(|known| known.name == path).map(|known| known.rate);
-                rates.reduce(f64::max).unwrap_or(self.facts.host_rate)
+                let known = self.totals.and_then(|totals| totals.racks.get(rack));
+                let side = usize::from(matches!(link, Link::RackIn(..)));
+                let known = || known.and_then(|sides| sides[side]);
+                rates.reduce(f64::max).or_else(known).unwrap_or(self.facts.host_rate)
             }
             Link::Between(from, to, path) => {
                 self.rate(Link::RackOut(from, path)).min(self.rate(Link::RackIn(to, path)))

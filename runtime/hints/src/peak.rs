@@ -1,24 +1,26 @@
 //! The rate of a link without a stated one, learned from what the link has carried.
 //!
-//! A link carries at least the rate that it has kept up for a second. The highest such rate is taken for its total. That is a lower
-//! bound: a link that never had much to do looks slower than it is, until it has.
+//! A link carries at least what it has carried in a second. The highest such mean is taken for its total. That is a lower bound: a
+//! link that never had much to do looks slower than it is, until it has. Less than [`LEAST`] says nothing.
 //!
 //! ```
 //! use std::time::Duration;
 //! use tidemill_hints::peak::Peak;
 //! let mut peak = Peak::default();
 //! for tick in 0..20_u32 {
-//!     // A burst of 100 ms, then a transfer that lasts.
-//!     let used = if tick == 3 { 900.0 } else if tick >= 8 { 120.0 } else { 1.0 };
+//!     // A transfer at 8 Mbit/s, after 800 ms without one.
+//!     let used = if tick >= 8 { 1e6 } else { 0.0 };
 //!     peak.observe(used, tick * Duration::from_millis(100));
 //! }
-//! assert_eq!(peak.learned(), Some(120.0));
+//! assert_eq!(peak.learned(), Some(1e6));
 //! ```
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Time for which a rate must be kept up.
+/// Time of which the mean is taken.
 pub const HELD: Duration = Duration::from_secs(1);
+/// The least rate from which anything is learned, bytes per second: 1 Mbit/s. Messages of services among themselves are fewer.
+pub const LEAST: f64 = 125e3;
 
 /// What a link has carried.
 #[derive(Debug, Clone, Default)]
@@ -40,14 +42,14 @@ impl Peak {
             self.recent.pop_front();
         }
         if self.recent.front().is_some_and(|(at, _)| is_over(*at)) {
-            let kept_up = self.recent.iter().map(|(_, used)| *used).fold(f64::INFINITY, f64::min);
-            self.learned = self.learned.max(kept_up);
+            let mean = self.recent.iter().map(|(_, used)| *used).sum::<f64>() / self.recent.len() as f64;
+            self.learned = self.learned.max(mean);
         }
     }
 
-    /// Returns the highest rate that was kept up; none: it has carried nothing for that long.
+    /// Returns the highest mean; none: it has carried next to nothing, or not for that long.
     pub fn learned(&self) -> Option<f64> {
-        (self.learned > 0.0).then_some(self.learned)
+        (self.learned >= LEAST).then_some(self.learned)
     }
 }
 
@@ -55,18 +57,21 @@ impl Peak {
 mod tests {
     use super::*;
 
+    /// Rates are megabytes per second.
     fn learned(rates: impl IntoIterator<Item = (u64, f64)>) -> Option<f64> {
         let mut peak = Peak::default();
-        rates.into_iter().for_each(|(ms, used)| peak.observe(used, Duration::from_millis(ms)));
-        peak.learned()
+        rates.into_iter().for_each(|(ms, used)| peak.observe(1e6 * used, Duration::from_millis(ms)));
+        peak.learned().map(|rate| (rate / 1e5).round() / 10.0)
     }
 
     #[test]
     fn only_what_lasts_is_learned() {
         assert_eq!(learned((0..10).map(|tick| (100 * tick, 50.0))), None, "900 ms");
         assert_eq!(learned((0..11).map(|tick| (100 * tick, 50.0))), Some(50.0));
-        let bursts = |tick: u64| if tick.is_multiple_of(5) { 0.0 } else { 100.0 };
-        assert_eq!(learned((0..50).map(|tick| (100 * tick, bursts(tick)))), None);
+        // A program that computes and sends in turn.
+        let bursts = |tick: u64| if tick.is_multiple_of(2) { 0.0 } else { 110.0 };
+        assert_eq!(learned((0..50).map(|tick| (100 * tick, bursts(tick)))), Some(60.0), "6 of 11 looks");
+        assert_eq!(learned((0..50).map(|tick| (100 * tick, 0.1))), None, "messages of services");
         // Slower later: what was kept up once is still possible.
         let falls = (0..40).map(|tick| (100 * tick, if tick < 15 { 80.0 } else { 20.0 }));
         assert_eq!(learned(falls), Some(80.0));

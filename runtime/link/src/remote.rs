@@ -54,6 +54,7 @@ mod secured;
 mod security;
 #[cfg(test)]
 mod tests;
+mod turned_away;
 mod waiting;
 
 pub use byte_stream::ByteStream;
@@ -253,6 +254,9 @@ pub enum RemoteError {
     /// The peer's first message is no greeting.
     #[error("no greeting: {0}")]
     Malformed(String),
+    /// The peer speaks TLS, and this side does not.
+    #[error("the peer uses certificates, and this side has none")]
+    NoCertificates,
     /// The peer is not who it should be, or this side is not for the peer; or TLS failed otherwise.
     #[error("TLS: {0}")]
     Tls(String),

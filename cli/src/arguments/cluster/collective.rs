@@ -149,7 +149,7 @@ pub(crate) enum NetBenchVerb {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Ranks are threads of the services, spread over the hosts that are registered. Algorithm bandwidth is bytes of
-the buffer divided by the time; bus bandwidth is that times 2·(ranks-1)/ranks, which a link must carry for a ring.
+the buffer divided by the median time (p50); bus bandwidth is that times 2·(ranks-1)/ranks, which a link must carry for a ring.
 
 Examples:
   tidemill net bench allreduce --ranks 4 --bytes 1MiB

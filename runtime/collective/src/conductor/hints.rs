@@ -229,6 +229,23 @@ impl Hints {
         })
     }
 
+    /// The rates of links that are known: stated, of the interface, or learned.
+    pub(super) fn totals(&self) -> cost::Totals {
+        let known = |rate: &dyn Fn(usize) -> (f64, Origin)| {
+            [0, 1].map(|side| {
+                Some(rate(side)).filter(|(_, origin)| *origin != Origin::Assumed).map(|(rate, _)| rate)
+            })
+        };
+        let mut totals = cost::Totals::default();
+        for rack in &self.racks {
+            totals.racks.insert(rack.name.clone(), known(&|side| rack.rate(side)));
+            for machine in rack.machines.iter().filter(|machine| machine.link.is_some()) {
+                totals.hosts.insert(machine.host.clone(), known(&|side| Rack::machine_rate(machine, side)));
+            }
+        }
+        totals
+    }
+
     /// All links whose state is known.
     fn links(&self, now: Duration) -> Vec<Known<'_>> {
         let mut links = Vec::new();

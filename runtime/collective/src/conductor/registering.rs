@@ -18,7 +18,10 @@ impl Conductor {
         // As what it registered before it stays: its groups know it by that name.
         let is_other = |(link, of): (&Link, &Registered)| (*link == from) != (of.host.name == host.name);
         if self.hosts.iter().any(is_other) {
-            return turned(format!("a service of another host is registered as {:?}", host.name));
+            let name = &host.name;
+            return turned(format!(
+                "a service of another host is registered as {name:?}: start this one with another --host"
+            ));
         }
         if let Some(reason) = claims::of_host(&host) {
             return turned(reason);

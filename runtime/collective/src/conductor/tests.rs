@@ -101,6 +101,29 @@ fn a_new_program_takes_the_place_of_a_lost_rank() {
 }
 
 #[test]
+fn programs_that_join_wait_for_all_ranks_where_none_continues() {
+    let mut conductor = with_hosts(3);
+    for rank in 0..3 {
+        join(&mut conductor, u64::from(rank) + 1, rank, 3);
+    }
+    // The program of rank 2 dies; the others close the group, and join again.
+    for rank in [2, 1, 0] {
+        conductor.hear(u64::from(rank) + 1, ToConductor::Leave { key: key(), rank });
+        if rank == 1 {
+            let waits = join(&mut conductor, 2, 1, 3);
+            let missing =
+                |(_, message): &(Link, FromConductor)| matches!(message, FromConductor::Missing { .. });
+            assert!(waits.iter().all(missing), "{waits:?}");
+        }
+    }
+    let waits = join(&mut conductor, 1, 0, 3);
+    let missing = FromConductor::Missing { key: key(), ranks: vec![2] };
+    assert!(!waits.is_empty() && waits.iter().all(|(_, message)| *message == missing), "{waits:?}");
+    let all = formed(&join(&mut conductor, 3, 2, 3), &[1, 2, 3]);
+    assert_eq!(all.strategy.members, [0, 1, 2]);
+}
+
+#[test]
 fn groups_survive_their_conductor() {
     let mut before = with_hosts(2);
     join(&mut before, 1, 0, 2);

@@ -191,20 +191,26 @@ impl<'a> Hosts<'a> {
     fn idle(&self, network: &Network<'_>) -> Vec<f64> {
         let network = Network { loads: None, background: &[], ..*network };
         let rates = self.rates(|link| match link {
-            Hinted::Machine(..) => Some(network.facts.host_rate),
+            Hinted::Machine(host, way) => {
+                let (name, _) = *self.names.get(host)?;
+                Some(network.rate(match way {
+                    Direction::Up => Link::HostOut(name),
+                    Direction::Down => Link::HostIn(name),
+                }))
+            }
             Hinted::Rack(rack, way) => {
                 let (_, rack) = *self.names.get(self.first(rack)?)?;
+                let link = |path| match way {
+                    Direction::Up => Link::RackOut(rack, path),
+                    Direction::Down => Link::RackIn(rack, path),
+                };
                 let mut paths: BTreeMap<&str, f64> = BTreeMap::new();
                 for host in network.hosts.iter().filter(|host| host.rack == rack) {
                     for path in &host.paths {
-                        let link = match way {
-                            Direction::Up => Link::RackOut(rack, &path.name),
-                            Direction::Down => Link::RackIn(rack, &path.name),
-                        };
-                        paths.insert(&path.name, network.rate(link));
+                        paths.insert(&path.name, network.rate(link(&path.name)));
                     }
                 }
-                Some(if paths.is_empty() { network.facts.host_rate } else { paths.values().sum() })
+                Some(if paths.is_empty() { network.rate(link("")) } else { paths.values().sum() })
             }
         });
         rates.unwrap_or_default()

@@ -49,7 +49,13 @@ impl Lab {
     }
 
     pub(crate) fn network(&self) -> Network<'_> {
-        Network { hosts: &self.hosts, background: &self.background, loads: None, facts: self.facts }
+        Network {
+            hosts: &self.hosts,
+            background: &self.background,
+            loads: None,
+            totals: None,
+            facts: self.facts,
+        }
     }
 
     pub(crate) fn cluster(&self) -> Cluster<'_> {

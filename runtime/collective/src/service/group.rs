@@ -180,6 +180,10 @@ impl Work {
 
     fn join(&mut self, (rank, size): (u32, u32), socket: OwnedFd, deadline: Duration) {
         let time = now();
+        if self.locals.contains_key(&rank) {
+            // One that has ended may not have been noticed yet. This one does not count before, so that the group stays.
+            self.read_programs();
+        }
         self.joins += 1;
         let until = time.checked_add(deadline).unwrap_or(time + Duration::from_secs(86_400 * 365));
         let share = match self.own.budget.enter(self.key.user) {

@@ -188,7 +188,12 @@ impl Local {
                 false => Ok(None),
             };
         }
-        let (packet, descriptors) = match packets::receive::<ToService>(&self.socket) {
+        let received = match packets::receive::<ToService>(&self.socket) {
+            // It ended before it read everything. Its last words come after this, then the end.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => packets::receive(&self.socket),
+            received => received,
+        };
+        let (packet, descriptors) = match received {
             Ok(Some(packet)) => packet,
             Ok(None) => return Err(io::Error::new(ErrorKind::ConnectionReset, "its program has ended")),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),

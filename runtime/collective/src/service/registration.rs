@@ -168,20 +168,29 @@ pub(super) fn follow(
     let (security, host) = (options.security.clone(), options.host.name.clone());
     let work = move || {
         let mut was_reached = true;
+        // Why this service was turned away the last time: it is said once.
+        let turned = Known::<String>::default();
         loop {
             match super::dialing::dial(&conductor, &security, &greeting(&host), None) {
                 Ok(connection) => {
                     was_reached = true;
                     let (ended, ends) = crossbeam_channel::bounded::<()>(1);
                     let (tell, why) = (events.clone(), Arc::clone(&problem));
+                    let said = Arc::clone(&turned);
                     let heard = move |message: Option<FromConductor>| match message {
                         // Registered under the name of another one, it tries again.
                         Some(FromConductor::Turned { reason }) => {
                             *locked(&why) = Some(reason.clone());
-                            let _ = tell.send(Event::Heard(FromConductor::Turned { reason }));
+                            let is_new = locked(&said).replace(reason.clone()).as_ref() != Some(&reason);
+                            if is_new {
+                                let _ = tell.send(Event::Heard(FromConductor::Turned { reason }));
+                            }
                             let _ = ended.try_send(());
                         }
-                        Some(message) => drop(tell.send(Event::Heard(message))),
+                        Some(message) => {
+                            *locked(&said) = None;
+                            let _ = tell.send(Event::Heard(message));
+                        }
                         None => drop(ended.try_send(())),
                     };
                     if let Ok(outbox) = converse(connection, heard) {
@@ -195,6 +204,7 @@ pub(super) fn follow(
                     }
                 }
                 Err(error) => {
+                    *locked(&turned) = None;
                     let is_new = locked(&problem).replace(error.to_string()) != Some(error.to_string());
                     if is_new || was_reached {
                         tracing::warn!(

@@ -165,7 +165,7 @@ impl Talk<'_> {
         self.read(first)?;
         // An alert may be shorter than a preamble.
         if !self.carrier.is_secured() && matches!(*first, [TLS_ALERT | TLS_HANDSHAKE, TLS_MAJOR]) {
-            return Err(RemoteError::Malformed("the peer uses certificates, and this side has none".into()));
+            return Err(RemoteError::NoCertificates);
         }
         self.read(rest)?;
         if !preamble.starts_with(MAGIC) {

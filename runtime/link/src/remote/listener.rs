@@ -1,5 +1,6 @@
 //! The side that waits for others.
 use super::carrier::Carrier;
+use super::turned_away::TurnedAway;
 use super::waiting::{Waited, wait};
 use super::{Incoming, RemoteError, Security};
 use crate::deadline::Deadline;
@@ -67,12 +68,13 @@ impl Listener {
 
     fn accept_all(self, stop: &Arc<Waker>, on_incoming: &OnIncoming) {
         let mut handshakes: Vec<Handshake> = Vec::new();
+        let turned_away = Arc::new(TurnedAway::default());
         let has_peer = || wait(self.acceptor.readable(), PollFlags::IN, None, Some(stop.as_fd()));
         while has_peer() != Waited::Stopped {
             let stream = match self.acceptor.accept() {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    tracing::warn!("a peer is turned away: {error}");
+                    turned_away.report(&RemoteError::from(error));
                     continue;
                 }
                 Err(error) => {
@@ -87,7 +89,7 @@ impl Listener {
             let carrier = match self.security.server() {
                 Ok(tls) => Carrier::new(stream, tls),
                 Err(error) => {
-                    tracing::warn!("a peer is turned away: {error}");
+                    turned_away.report(&error);
                     continue;
                 }
             };
@@ -99,6 +101,7 @@ impl Listener {
             }
             let silent = Silent(Arc::new(Mutex::new(Some(Arc::downgrade(&carrier.line())))));
             let (stop, on_incoming, heard) = (Arc::clone(stop), Arc::clone(on_incoming), silent.clone());
+            let turned_away = Arc::clone(&turned_away);
             let hear = move || match Incoming::hear(carrier, stop.as_fd()) {
                 Ok(incoming) => {
                     heard.lock().take();
@@ -106,7 +109,7 @@ impl Listener {
                 }
                 Err(RemoteError::Stopped) => {}
                 // The peer has the reason, if it reads.
-                Err(error) => tracing::warn!("a peer is turned away: {error}"),
+                Err(error) => turned_away.report(&error),
             };
             let thread = Builder::new().name("tidemill-greet".into()).stack_size(STACK).spawn(hear);
             // Without a thread the peer is closed.

@@ -6,7 +6,7 @@ import mmap
 import sys
 import typing
 
-from ._buffer import WORDS, Element, element_of
+from ._buffer import BY_NAME, WORDS, Element, element_of, name_of
 from ._errors import Wrong
 
 Shape = typing.Tuple[int, ...]
@@ -47,11 +47,19 @@ class Data:
         """Checks that it may be written."""
 
     def element(self, dtype: typing.Any = None) -> Element:
-        """The type of its elements, for combining them; `dtype` is a name for one of as many bytes."""
+        """The type of its elements, for combining them; `dtype` is the same, or what unsigned integers and plain bytes stand for."""
         element = element_of(self.dtype if dtype is None else dtype)
         if element.bytes != self.item:
             raise Wrong(f"elements of {self.item} bytes are none of type {element.name}")
+        name = name_of(self.dtype)
+        if BY_NAME.get(name) != element and not self.is_plain(name):
+            raise Wrong(f"elements of type {name} are none of type {element.name}: convert them; "
+                        "`dtype` is for unsigned integers that are the bits of others")
         return element
+
+    def is_plain(self, name: str) -> bool:
+        """Whether its elements are bits of which `dtype` says what they mean."""
+        return name in ("uint16", "uint32", "uint64")
 
     def moved(self, parts: int) -> typing.Tuple[Element, int, int]:
         """The type of elements by which it is moved in equal parts, the elements of a part, and their bytes."""
@@ -84,6 +92,9 @@ class _Array(Data):
         if not self.dtype.isnative:
             raise Wrong(f"elements of type {self.dtype.str} have the bytes of another machine: x.astype('{self.dtype.name}') changes them")
         return super().element(dtype)
+
+    def is_plain(self, name: str) -> bool:
+        return super().is_plain(name) or (self.dtype.char == "V" and self.dtype.names is None and name.startswith("void"))
 
     def view(self, memory: mmap.mmap, offset: int, shape: Shape) -> typing.Any:
         import numpy
@@ -134,16 +145,21 @@ class _Plain(Data):
             raise Wrong(f"an object of type {type(x).__name__} has no memory to share: pass a Buffer, a NumPy array or a tensor") from None
         if not memory.c_contiguous:
             raise Wrong("the elements are not one after the other in memory: pass a copy")
+        if len(memory.format.lstrip("@")) != 1:
+            raise Wrong(f"elements of format {memory.format!r} cannot be copied: pass a NumPy array of them")
         self.memory = memory
         self.shape, self.item = (memory.nbytes // memory.itemsize,), memory.itemsize
-        self.dtype = {"f": "f32", "e": "f16", "i": "i32", "q": "i64", "l": "i64" if memory.itemsize == 8 else "i32"}.get(
-            memory.format.lstrip("@"), memory.format)
+        bits = 8 * memory.itemsize
+        named = {"f": "f32", "e": "f16", "i": "i32", "q": "i64", "l": f"i{bits}", "d": "float64", **dict.fromkeys("HILQN", f"uint{bits}")}
+        self.dtype = named.get(memory.format.lstrip("@"), memory.format)
 
     def view(self, memory: mmap.mmap, offset: int, shape: Shape) -> typing.Any:
         return memoryview(memory)[offset:offset + shape[0] * self.item]
 
     def copy(self, into: typing.Any, source: typing.Any) -> None:
-        memoryview(into).cast("B")[:] = memoryview(source).cast("B")
+        # Nothing has no other format.
+        if memoryview(source).nbytes:
+            memoryview(into).cast("B")[:] = memoryview(source).cast("B")
 
     def empty(self, shape: Shape) -> typing.Any:
         data = bytes(shape[0] * self.item)

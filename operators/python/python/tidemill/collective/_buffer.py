@@ -1,5 +1,6 @@
 """Memory that a rank shares with the service of its host, and types of elements."""
 
+import errno
 import fcntl
 import mmap
 import os
@@ -19,6 +20,10 @@ GRANULE = 4096
 MOST_BYTES = 1 << 32
 #: Regions that are kept for the next arrays, at most.
 MOST_KEPT = 8
+#: Why there is no more memory.
+NO_DESCRIPTORS = "this process has no descriptors left, of which each buffer and each pending operation takes one: `ulimit -n` raises the number"
+#: What helps where operations on arrays find no more memory.
+WAIT_FIRST = "wait for some operations first: each one on an array has a buffer until its `wait`"
 #: Seals without which a mapping could kill its process: nothing grows, shrinks, or gets other seals.
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -65,12 +70,16 @@ class Region:
             raise Refused(body["reason"])
         self._connection, self.number = connection, number
         if len(descriptors) != 1:
-            raise Lost("the transport service shares no memory")
+            self.free()
+            raise Refused(NO_DESCRIPTORS)
         try:
             sealed = fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS == SEALS
             if not sealed or os.fstat(descriptors[0]).st_size != size:
                 raise Lost("the transport service shares memory that may shrink")
             self.memory = mmap.mmap(descriptors[0], size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError as error:
+            self.free()
+            raise Refused(NO_DESCRIPTORS if error.errno == errno.EMFILE else f"no memory for a buffer: {error.strerror}") from None
         finally:
             os.close(descriptors[0])
 
@@ -124,11 +133,16 @@ class Regions:
                 best = min(fitting, key=lambda region: region.size)
                 self._kept.remove(best)
                 return best
-        # Sizes of small arrays vary; those of large ones repeat.
-        return self.make(size if size > 1 << 20 else 1 << (size - 1).bit_length() if size > GRANULE else GRANULE)
+        try:
+            # Sizes of small arrays vary; those of large ones repeat.
+            return self.make(size if size > 1 << 20 else 1 << (size - 1).bit_length() if size > GRANULE else GRANULE)
+        except Refused as error:
+            raise Refused(f"{error.reason}; {WAIT_FIRST}") from None
 
     def put(self, region: Region) -> None:
-        """Keeps a region, unless there are many larger ones."""
+        """Keeps a region, unless there are many larger ones, or the service it is of is gone."""
+        if region._connection is not self._connection:
+            return
         with self._lock:
             self._kept.append(region)
             if len(self._kept) > MOST_KEPT:

@@ -3,6 +3,8 @@
 import array
 import collections
 import json
+import math
+import operator
 import os
 import pathlib
 import select
@@ -44,18 +46,36 @@ def usual_socket() -> str:
     return of_root if not os.path.exists(own) and os.path.exists(of_root) else own
 
 
-def milliseconds(seconds: float) -> int:
+def milliseconds(given: typing.Any) -> int:
     """Returns a deadline in the unit of the packets."""
+    try:
+        seconds = math.nan if isinstance(given, (str, bytes, bytearray)) else float(given)
+    except OverflowError:
+        seconds = math.inf if given > 0 else math.nan
+    except (TypeError, ValueError):
+        seconds = math.nan
     if not seconds >= 0:
-        raise Wrong(f"a deadline of {seconds} s: name a number of seconds from 0 on")
+        raise Wrong(f"a deadline of {given!r} s: name a number of seconds from 0 on")
     return min(round(seconds * 1000), (1 << 63) - 1) if seconds < 1e15 else (1 << 63) - 1
+
+
+def whole(name: str, given: typing.Any) -> int:
+    """Returns an integer of Python for one of any package: the packets have no others."""
+    try:
+        if isinstance(given, bool):
+            raise TypeError
+        return operator.index(given)
+    except TypeError:
+        raise Wrong(f"{name} {given!r} is no integer") from None
 
 
 class Connection:
     """A socket of packets that several threads may use: one receives for all that wait."""
 
     def __init__(self, service: typing.Union[str, "os.PathLike[str]", None]) -> None:
-        path = str(pathlib.Path(usual_socket() if service is None else service).with_suffix(".groups"))
+        self.path = path = str(pathlib.Path(usual_socket() if service is None else service).with_suffix(".groups"))
+        #: The group and the rank that the service has given to this process.
+        self.holds: typing.Optional[typing.Tuple[str, int]] = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.connect(path)
@@ -122,7 +142,10 @@ class Connection:
 
     def _write(self, packet: Body, descriptors: typing.Sequence[int], waits: bool = True) -> bool:
         """Sends a packet; returns False where that would have to wait and must not."""
-        data = json.dumps(packet, separators=(",", ":")).encode()
+        try:
+            data = json.dumps(packet, separators=(",", ":"), allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise Wrong(f"the packet cannot be sent: {error}") from None
         if len(data) > PACKET:
             raise Wrong("the name of the group is too long: 128 characters are the most")
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
@@ -155,6 +178,8 @@ class Connection:
 
         Raises TimeoutError after as many seconds.
         """
+        if timeout is not None and math.isnan(timeout):
+            raise Wrong("a timeout of nan s: name a number of seconds")
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._changed:
@@ -218,7 +243,12 @@ class Connection:
         return True
 
     def _read(self) -> Answer:
-        data, beside, flags, _ = self._socket.recvmsg(PACKET, socket.CMSG_SPACE(DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC)
+        limits = (PACKET, socket.CMSG_SPACE(DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC)
+        try:
+            data, beside, flags, _ = self._socket.recvmsg(*limits)
+        except ConnectionResetError:
+            # It closed its end before it read everything: its last words come after this, then the end.
+            data, beside, flags, _ = self._socket.recvmsg(*limits)
         descriptors = array.array("i")
         for level, kind, rights in beside:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -226,7 +256,9 @@ class Connection:
         if not data:
             raise ConnectionResetError
         if flags & socket.MSG_CTRUNC:
-            raise ValueError("this process has no descriptors left for a buffer: `ulimit -n` raises the number")
+            # This process can have no more. The packet is whole.
+            while descriptors:
+                os.close(descriptors.pop())
         if flags & socket.MSG_TRUNC:
             raise ValueError("the transport service sends packets that are too long")
         try:
@@ -245,6 +277,11 @@ class Connection:
         for number in self._unwanted.intersection(self._ended):
             del self._ended[number]
             self._unwanted.discard(number)
+
+    def forget_joined(self) -> None:
+        """Drops answers that came after the program had given up waiting: they are not those to the next packet."""
+        with self._changed:
+            self._answers = [answer for answer in self._answers if answer[0] not in ("joined", "refused")]
 
     def answer(self, wanted: typing.Callable[[str, Body], bool], timeout: typing.Optional[float] = None) -> Answer:
         """Waits for the first answer of a kind."""
@@ -287,11 +324,16 @@ class Connection:
         assert gone is not None
         return type(gone)(gone.reason)
 
-    def close(self) -> None:
+    def holds_too(self) -> bool:
+        """Returns whether this process has what another connection holds: the service gives a rank once."""
+        return any(other is not self and other._gone is None and (other.path, other.holds) == (self.path, self.holds)
+                   for other in list(_connections))
+
+    def close(self, why: typing.Optional[CollectiveError] = None) -> None:
         """Leaves the group."""
         with self._changed:
             if self._gone is None:
-                self._gone = Wrong("this program has left the group")
+                self._gone = why or Wrong("this program has left the group")
                 try:
                     self._socket.shutdown(socket.SHUT_RDWR)
                 except OSError:
@@ -313,7 +355,7 @@ class Connection:
             self._socket.close()
 
 
-GONE = "the transport service is gone: join the group again with `tidemill.collective.init`"
+GONE = "the transport service is gone: join the group again with `Group.rejoin` or `tidemill.collective.init`"
 
 _connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 

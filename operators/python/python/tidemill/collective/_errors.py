@@ -17,7 +17,7 @@ class CollectiveError(Exception):
 
 
 class Lost(CollectiveError):
-    """A program, a service or a host is gone. `Group.shrink` continues with the ranks that are left."""
+    """A program, a service or a host is gone. `Group.shrink` continues with the ranks that are left, `Group.rejoin` with all."""
 
 
 class Late(CollectiveError):

@@ -1,23 +1,28 @@
 """A group that this program is a rank of."""
 
 import datetime
+import errno
 import os
 import socket
 import threading
+import time
 import typing
 
 from . import _arrays
 from ._arrays import Data
-from ._buffer import Buffer, Element, Region, Regions, element_of
-from ._connection import VERSION, Connection, milliseconds
-from ._errors import Wrong, of_failure
+from ._buffer import NO_DESCRIPTORS, WAIT_FIRST, Buffer, Element, Region, Regions, element_of
+from ._connection import GONE, VERSION, Connection, milliseconds, usual_socket, whole
+from ._errors import CollectiveError, Lost, Refused, Wrong, of_failure
 from ._pending import Pending
 
 #: Seconds until all ranks must have joined, and until an operation must have ended, where nothing else is said.
 DEADLINE = 300.0
+#: Seconds before a group is joined again once more: no event says that a service is back.
+PAUSE = 0.05
 
 T = typing.TypeVar("T")
 Time = typing.Union[float, datetime.timedelta]
+Joined = typing.Tuple[typing.Tuple[int, ...], int]
 Operation = typing.Union[str, typing.Dict[str, typing.Dict[str, typing.Union[str, int]]]]
 
 
@@ -32,14 +37,14 @@ NOW = typing.Literal[False]
 LATER = typing.Literal[True]
 
 
-def _milliseconds(time: typing.Optional[Time]) -> int:
-    return milliseconds(DEADLINE if time is None else time.total_seconds() if isinstance(time, datetime.timedelta) else time)
+def _milliseconds(given: typing.Optional[Time]) -> int:
+    return milliseconds(DEADLINE if given is None else given.total_seconds() if isinstance(given, datetime.timedelta) else given)
 
 
 def _number(name: str, given: typing.Optional[int], *variables: str) -> int:
     """A number that the program passes, or one of these variables of the environment."""
     if given is not None:
-        return int(given)
+        return whole(name, given)
     for variable in variables:
         text = os.environ.get(variable)
         if text:
@@ -61,21 +66,49 @@ def init(group: typing.Optional[str] = None, rank: typing.Optional[int] = None, 
     Raises `Unreachable` where no service answers, `Refused` with the ranks that are missing after `deadline` seconds, or because the rank is
     taken.
     """
+    if group is not None and not isinstance(group, str):
+        raise Wrong(f"a group has a name, and {group!r} is no text")
     name = group or os.environ.get("TIDEMILL_GROUP") or os.environ.get("TORCHELASTIC_RUN_ID") or "default"
     rank = _number("rank", rank, "TIDEMILL_RANK", "RANK")
     size = _number("size", size, "TIDEMILL_SIZE", "WORLD_SIZE")
     if not 0 <= rank < size < 1 << 32:
         raise Wrong(f"rank {rank} of {size}: the first rank is 0")
-    if priority not in ("bulk", "normal", "high"):
+    if not isinstance(priority, str) or priority not in ("bulk", "normal", "high"):
         raise Wrong(f"priority {priority!r}: it is `bulk`, `normal` or `high`")
-    wait = _milliseconds(deadline)
-    connection = Connection(service)
     try:
-        connection.send("join", {"version": VERSION, "group": name, "rank": rank, "size": size, "deadline_ms": wait, "priority": priority})
-        return Group(connection, name, rank, size, connection.joined(wait / 1000))
-    except BaseException:
-        connection.close()
-        raise
+        name.encode()
+    except UnicodeEncodeError:
+        raise Wrong(f"{name!r} is no name of a group: letters, digits, `-`, `_` and `.` are") from None
+    asked = _Asked(usual_socket() if service is None else service, name, rank, size, priority)
+    return Group(asked, *asked.join(_milliseconds(deadline)))
+
+
+class _Asked(typing.NamedTuple):
+    """What a program joins."""
+
+    service: typing.Union[str, "os.PathLike[str]"]
+    name: str
+    rank: int
+    size: int
+    priority: str
+
+    def join(self, wait: int) -> typing.Tuple[Connection, Joined]:
+        """Joins, within so many milliseconds."""
+        connection = Connection(self.service)
+        connection.holds = (self.name, self.rank)
+        try:
+            connection.send("join", {"version": VERSION, "group": self.name, "rank": self.rank, "size": self.size, "deadline_ms": wait,
+                                     "priority": self.priority})
+            return connection, connection.joined(wait / 1000)
+        except Refused as error:
+            is_own = error.reason.startswith("another program") and connection.holds_too()
+            connection.close()
+            if is_own:
+                raise Refused(f"this program itself still holds rank {self.rank} of the group: close it first") from None
+            raise
+        except BaseException:
+            connection.close()
+            raise
 
 
 class Group:
@@ -92,10 +125,12 @@ class Group:
     fork in the child; the parent is not disturbed.
     """
 
-    def __init__(self, connection: Connection, name: str, rank: int, size: int, joined: typing.Tuple[typing.Tuple[int, ...], int]) -> None:
-        self.name = name
-        self.rank = rank
-        self.size = size
+    def __init__(self, asked: _Asked, connection: Connection, joined: Joined) -> None:
+        self.name = asked.name
+        self.rank = asked.rank
+        self.size = asked.size
+        self._asked = asked
+        self._closed = False
         self._connection = connection
         self._regions = Regions(connection)
         self._shrinks = threading.Lock()
@@ -113,11 +148,11 @@ class Group:
 
     def part(self, length: int, rank: typing.Optional[int] = None) -> slice:
         """Returns which of as many elements are the part of a rank, this one where none is named."""
-        count, position = len(self.members), self._position(rank)
+        length, count, position = whole("length", length), len(self.members), self._position(rank)
         return slice(position * length // count, (position + 1) * length // count)
 
     def _position(self, rank: typing.Optional[int] = None) -> int:
-        wanted = self.rank if rank is None else rank
+        wanted = self.rank if rank is None else whole("rank", rank)
         try:
             return self.members.index(wanted)
         except ValueError:
@@ -128,7 +163,7 @@ class Group:
 
         `dtype` is a name (`f32`, `float32`, `bf16`), or a type of NumPy or PyTorch.
         """
-        element = element_of(dtype)
+        element, length = element_of(dtype), whole("length", length)
         if length < 0:
             raise Wrong(f"a buffer of {length} elements")
         return Buffer(self._regions.make(length * element.bytes), element, length)
@@ -149,7 +184,7 @@ class Group:
         """
         operation: Operation = {"all_reduce": {"reduction": _reduction(op)}}
         if isinstance(x, Buffer):
-            return self._in_place(operation, x, deadline, after, async_)
+            return self._in_place(operation, x, deadline, after, async_, dtype)
         data = self._data(x, after)
         data.to_write()
         element = data.element(dtype)
@@ -173,6 +208,7 @@ class Group:
     def broadcast(self, x: typing.Any, root: int = 0, *, deadline: typing.Optional[Time] = None,
                   after: typing.Optional[Descriptor] = None, async_: bool = False) -> typing.Any:
         """Gives the elements of the rank `root` to all. They are written into `x`. Arrays and tensors may have any type."""
+        root = whole("root", root)
         self._position(root)
         operation: Operation = {"broadcast": {"root": root}}
         if isinstance(x, Buffer):
@@ -210,7 +246,7 @@ class Group:
         """
         operation: Operation = {"reduce_scatter": {"reduction": _reduction(op)}}
         if isinstance(x, Buffer):
-            return self._in_place(operation, x, deadline, after, async_)
+            return self._in_place(operation, x, deadline, after, async_, dtype)
         data = self._data(x, after)
         element = data.element(dtype)
         length = data.bytes // element.bytes
@@ -310,11 +346,55 @@ class Group:
         """
         wait = _milliseconds(deadline)
         with self._shrinks:
-            self._connection.send("shrink", {"deadline_ms": wait})
-            self._joined = self._connection.joined(wait / 1000)
+            self._continues(wait, False)
+
+    def rejoin(self, timeout: Time = DEADLINE) -> "Group":
+        """Continues with all ranks, after some were lost: waits until each of them calls this, or joins. Returns this group.
+
+        Where the service was upgraded or has crashed, it joins the service again; buffers and pending operations of before are of no use then,
+        and operations refuse them with `Wrong`. Raises the error of the last attempt in this time, as `init`.
+        """
+        wait = _milliseconds(timeout)
+        begun = time.monotonic()
+
+        def left() -> int:
+            return max(wait - int((time.monotonic() - begun) * 1000), 0)
+        with self._shrinks:
+            while True:
+                try:
+                    self._again(left)
+                    return self
+                except Wrong:
+                    # It was closed, or is of the parent of this process.
+                    raise
+                except CollectiveError:
+                    # Another host may be gone meanwhile, or the service not back.
+                    if left() <= PAUSE * 1000:
+                        raise
+                time.sleep(PAUSE)
+
+    def _again(self, left: typing.Callable[[], int]) -> None:
+        """Continues with all ranks, or joins again, within the milliseconds that are left."""
+        before = self._connection
+        try:
+            return self._continues(left(), True)
+        except Lost:
+            before.close(Lost(GONE))
+        connection, joined = self._asked.join(left())
+        self._connection, self._regions, self._joined = connection, Regions(connection), joined
+        if self._closed:
+            # By another thread, meanwhile.
+            self.close()
+            raise Wrong("this program has left the group")
+
+    def _continues(self, wait: int, is_whole: bool) -> None:
+        self._connection.forget_joined()
+        self._connection.send("shrink", {"deadline_ms": wait, "whole": is_whole})
+        self._joined = self._connection.joined(wait / 1000)
 
     def close(self) -> None:
         """Leaves the group. Buffers stay readable; the other ranks get `Lost` for operations that they call later."""
+        self._closed = True
         self._connection.close()
 
     def __enter__(self) -> "Group":
@@ -333,18 +413,23 @@ class Group:
         return _arrays.of(x)
 
     def _in_place(self, operation: Operation, buffer: Buffer, deadline: typing.Optional[Time], after: typing.Optional[Descriptor],
-                  async_: bool) -> typing.Any:
+                  async_: bool, dtype: typing.Any = None) -> typing.Any:
+        if dtype is not None and element_of(dtype) != buffer._element:
+            raise Wrong(f"elements of type {buffer.dtype} are none of type {element_of(dtype).name}: a buffer has the type it was made with")
         if buffer._region._connection is not self._connection:
-            raise Wrong("the buffer is of another group")
+            raise Wrong("the buffer is of another group, or of a service that is gone: get one from this group")
         if not buffer._region.number:
             raise Wrong("the buffer was given back by `free`")
-        descriptor = None if after is None else after if isinstance(after, int) else after.fileno()
+        descriptor = None if after is None else _descriptor(after)
         return self._start(operation, buffer._element, len(buffer), buffer._region, lambda: buffer, deadline, async_, descriptor, False)
 
     def _start(self, operation: Operation, element: Element, length: int, region: Region, result: typing.Callable[[], T],
                deadline: typing.Optional[Time], async_: bool, after: typing.Optional[int] = None, keeps: bool = True
                ) -> typing.Union[T, Pending[T]]:
         """Calls an operation with the first elements of a region, which is kept for the next one after its end."""
+        # Not that of the group, which may join again in another thread.
+        connection = region._connection
+
         def finish(is_well: bool) -> T:
             value = result() if is_well else None
             if keeps:
@@ -354,20 +439,25 @@ class Group:
                 "deadline_ms": _milliseconds(deadline), "after": after is not None, "ended": async_}
         descriptors = [] if after is None else [after]
         if async_:
-            readable, theirs = socket.socketpair()
+            try:
+                readable, theirs = socket.socketpair()
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                raise Refused(f"{NO_DESCRIPTORS}; {WAIT_FIRST}") from None
             with theirs:
                 try:
-                    number = self._connection.call(body, [*descriptors, theirs.fileno()])
+                    number = connection.call(body, [*descriptors, theirs.fileno()])
                 except BaseException:
                     readable.close()
                     raise
-            return Pending(self._connection, number, readable, finish)
-        number = self._connection.call(body, descriptors)
+            return Pending(connection, number, readable, finish)
+        number = connection.call(body, descriptors)
         try:
-            failure = self._connection.ended(number)
+            failure = connection.ended(number)
         finally:
             # Where the program stops to wait, the operation still has the region, which is given back and not kept.
-            self._connection.forget(number)
+            connection.forget(number)
         value = finish(failure is None)
         if failure is not None:
             raise of_failure(failure)
@@ -386,7 +476,18 @@ def _rows(x: typing.Any, first: int, count: int) -> typing.Any:
     return (memoryview(x) if not hasattr(x, "reshape") else x)[first:first + count]
 
 
+def _descriptor(after: typing.Any) -> int:
+    """The number of a descriptor, which another process can be given."""
+    try:
+        number = whole("descriptor", after.fileno() if hasattr(after, "fileno") else after)
+    except (OSError, ValueError) as error:
+        raise Wrong(f"`after` is no descriptor: {error}") from None
+    if not 0 <= number < 1 << 31:
+        raise Wrong(f"`after` is {number}, which is no descriptor")
+    return number
+
+
 def _reduction(op: str) -> str:
-    if op not in ("sum", "min", "max"):
+    if not isinstance(op, str) or op not in ("sum", "min", "max"):
         raise Wrong(f"op {op!r}: it is `sum`, `min` or `max`; for a mean, divide the sum by len(group.members)")
     return op

@@ -173,7 +173,7 @@ fn a_host_that_cannot_be_reached_does_not_lead() {
 
 #[test]
 fn the_table_has_what_leaders_report_and_where_totals_come_from() {
-    let mut site = Site::new(Export::Operator);
+    let mut site = Site::of(Export::Operator, 1e6);
     site.come(5, "e", "south", None);
     let east = [entries(0, (2.0, 70.0), (1.0, 30.0)), entries(1, (1.0, 20.0), (1.0, 20.0))].concat();
     for _ in 0..12 {
@@ -182,7 +182,14 @@ fn the_table_has_what_leaders_report_and_where_totals_come_from() {
     site.to(site.now + ms(20));
     let view = site.view(None);
     let seen = |link: &LinkView| {
-        (link.load.total, link.total_from, link.load.residual, link.load.sharers, link.estimate.round())
+        let mega = |rate: f64| (rate / 1e6).round();
+        (
+            mega(link.load.total),
+            link.total_from,
+            mega(link.load.residual),
+            link.load.sharers,
+            mega(link.estimate),
+        )
     };
     assert_eq!(seen(link(&view, Some("a"), "east", Way::Up)), (100.0, Origin::Stated, 30.0, 2.0, 33.0));
     assert_eq!(seen(link(&view, None, "east", Way::Up)), (150.0, Origin::Stated, 100.0, 2.0, 100.0));

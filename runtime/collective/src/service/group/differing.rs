@@ -1,10 +1,10 @@
 //! Ranks that call different operations.
-use crate::operation::Numbered;
+use crate::element::{Element, Reduction};
+use crate::operation::{Numbered, Operation};
 use crate::protocol::{Failure, FailureKind};
 
 /// Returns the failure of a group where one rank calls something else than another one, which is on this host.
 pub(super) fn differs(one: (u32, &Numbered), other: (u32, &Numbered), host: &str) -> Failure {
-    let words = |of: &Numbered| format!("{:?} of {} {:?}", of.operation, of.length, of.element);
     let text = format!(
         "operation {} differs: rank {} calls {}, rank {} on host {host} calls {}",
         one.1.number,
@@ -14,4 +14,48 @@ pub(super) fn differs(one: (u32, &Numbered), other: (u32, &Numbered), host: &str
         words(other.1)
     );
     Failure { kind: FailureKind::Differs, rank: Some(other.0), host: host.to_owned(), text }
+}
+
+/// A call, in words: `an all-reduce (sum) of 3 i32`.
+fn words(of: &Numbered) -> String {
+    let name = |reduction| match reduction {
+        Reduction::Sum => "sum",
+        Reduction::Min => "min",
+        Reduction::Max => "max",
+    };
+    let operation = match of.operation {
+        Operation::Broadcast { root } => format!("a broadcast (from rank {root})"),
+        Operation::AllReduce { reduction } => format!("an all-reduce ({})", name(reduction)),
+        Operation::ReduceScatter { reduction } => format!("a reduce-scatter ({})", name(reduction)),
+        Operation::AllGather => "an all-gather".to_owned(),
+        Operation::AllToAll => "an all-to-all".to_owned(),
+    };
+    let element = match of.element {
+        Element::F32 => "f32",
+        Element::F16 => "f16",
+        Element::Bf16 => "bf16",
+        Element::I32 => "i32",
+        Element::I64 => "i64",
+    };
+    format!("{operation} of {} {element}", of.length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_call_is_said_in_words() {
+        let sum = Operation::AllReduce { reduction: Reduction::Sum };
+        let one = Numbered { number: 7, operation: sum, element: Element::I32, length: 3 };
+        let root = Operation::Broadcast { root: 2 };
+        let other = Numbered { number: 7, operation: root, element: Element::Bf16, length: 4 };
+        let failure = differs((0, &one), (1, &other), "a");
+        assert_eq!((failure.kind, failure.rank), (FailureKind::Differs, Some(1)));
+        assert_eq!(
+            failure.text,
+            "operation 7 differs: rank 0 calls an all-reduce (sum) of 3 i32, \
+             rank 1 on host a calls a broadcast (from rank 2) of 4 bf16"
+        );
+    }
 }
