@@ -304,7 +304,10 @@ impl Incoming {
             Ok(FirstMessage::Refusal(reason)) => RemoteError::Refused(reason),
             Err(error) => error,
         };
-        if matches!(error, RemoteError::Malformed(_) | RemoteError::Version { .. }) {
+        if matches!(
+            error,
+            RemoteError::Malformed(_) | RemoteError::NoCertificates | RemoteError::Version { .. }
+        ) {
             // For the peer, ours and theirs are swapped: it sees the version itself.
             let _ = talk.refuse(&error.to_string());
         }
