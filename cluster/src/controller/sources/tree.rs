@@ -76,6 +76,8 @@ pub(super) struct RollOut {
     /// When all who asked for it had it.
     ended: Option<Instant>,
     pub(super) takers: Vec<Taker>,
+    /// Workers that have taken it, before their next heartbeat says so.
+    done: BTreeSet<String>,
     /// Workers that have asked for it, and are alive.
     pub(super) workers: BTreeSet<String>,
     pub(super) racks: BTreeSet<String>,
@@ -90,6 +92,7 @@ impl RollOut {
             heard: now,
             ended: None,
             takers: Vec::new(),
+            done: BTreeSet::new(),
             workers: BTreeSet::new(),
             racks: BTreeSet::new(),
             copies: 0,
@@ -182,8 +185,11 @@ impl RollOuts {
         rate: impl Fn(&str) -> Option<f64>,
         now: Instant,
     ) -> Choice {
-        for of in self.0.values_mut() {
+        for (digest, of) in &mut self.0 {
             // A worker that asks for the next file has the previous one. If it fetches several, its next heartbeat says so.
+            if of.taker(asker.worker).is_some() && digest != asker.digest {
+                of.done.insert(asker.worker.to_owned());
+            }
             of.takers.retain(|one| one.worker != asker.worker);
         }
         self.0.entry(asker.digest.to_owned()).or_insert_with(|| RollOut::new(now));
@@ -193,7 +199,7 @@ impl RollOuts {
         for worker in workers {
             let is_near = worker.rack == asker.rack;
             let (flow, depth) = match of.taker(worker.name) {
-                _ if worker.is_complete => (f64::INFINITY, 0),
+                _ if worker.is_complete || of.done.contains(worker.name) => (f64::INFINITY, 0),
                 None => continue,
                 Some(_) if of.descends(worker.name, asker.worker) => continue,
                 Some(taker) if worker.gives_parts => (taker.rate, taker.depth),
@@ -205,7 +211,7 @@ impl RollOuts {
             let busy = self.busy(worker.name, asker.worker);
             let link = rate(worker.name).unwrap_or(if is_near { USUAL.0 } else { USUAL.1 });
             let rate = flow.min(link / (busy + 1) as f64);
-            let is_complete = worker.is_complete;
+            let is_complete = worker.is_complete || of.done.contains(worker.name);
             offers.push(Offer { name: worker.name, is_near, is_complete, busy, rate, depth });
         }
         let best = |is_meant: &dyn Fn(&Offer<'_>) -> bool| {

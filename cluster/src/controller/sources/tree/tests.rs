@@ -126,6 +126,17 @@ fn workers_that_give_only_whole_files_wait_for_the_first_one_of_their_rack() {
 }
 
 #[test]
+fn a_worker_that_asks_for_the_next_file_gives_the_one_before() {
+    let mut fleet = Fleet::new(&[("a", 2)], true);
+    assert_eq!(fleet.ask("a00", &[]), Choice::From(Origin::Controller));
+    let next = Asker { worker: "a00", rack: "a", digest: "next", has_store: false };
+    assert_eq!(fleet.roll_outs.choose(&next, &[], |_| None, fleet.begin), Choice::From(Origin::Controller));
+    // No heartbeat has said so.
+    assert_eq!(fleet.ask("a01", &[]), Choice::From(Origin::Worker("a00".into())));
+    assert_eq!(fleet.copies(), 1);
+}
+
+#[test]
 fn a_third_rack_has_a_file_from_another_one_while_it_arrives_there() {
     let mut fleet = Fleet::new(&[("a", 1), ("b", 1), ("c", 1)], true);
     assert_eq!(fleet.ask("a00", &[]), Choice::From(Origin::Controller));
