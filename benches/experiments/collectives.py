@@ -298,7 +298,9 @@ def prediction(lab):
                         made = services.show(group.name)["strategy"]
                         # A sum of one word goes by doubling: one step after another, without bytes.
                         step = statistics.median(group.slowest("all-reduce", 4, 50, 5)) / len(hosts).bit_length()
-                        for operation in ("all-reduce", "broadcast"):
+                        # Where rings were chosen without a look at racks, a broadcast goes by a tree, which `predict` does not draw.
+                        follows_ring = strategy != "rank-order" or not made.get("broadcast")
+                        for operation in ("all-reduce", "broadcast") if follows_ring else ("all-reduce",):
                             for size in (2 * MIB, 4 * MIB):
                                 measured = statistics.median(group.slowest(operation, size, 3))
                                 rings = []
@@ -484,7 +486,7 @@ def main():
             continue
         failed = failed or bool(found.get("errors"))
         document["parts"][name] = found | {
-            "date": datetime.date.today().isoformat(), "machine": facts, "load_at_end": os.getloadavg()[0], "commit": commit(),
+            "date": datetime.date.today().isoformat(), "machine": facts, "load_at_end": os.getloadavg()[0], "commit": commit(), "build": options.programs.name,
             "network": {"host_mbit": options.host_mbit, "spine_mbit": options.spine_mbit}, "trials": options.trials,
             "minutes": (time.monotonic() - begun) / 60}
         # What is done stays done if a later part is interrupted.

@@ -29,7 +29,8 @@ def judged(value, goal):
 
 def facts(part):
     machine, network = part["machine"], part["network"]
-    return (f"{part['date']}, commit {part['commit']}, {machine['processor']}, {machine['cores']} cores, Linux {machine['kernel']}; load "
+    build = {"release": "release build", "debug": "development build"}.get(part["build"], part["build"])
+    return (f"{part['date']}, commit {part['commit']}, {build}, {part['trials']} trials at most, {machine['processor']}, {machine['cores']} cores, Linux {machine['kernel']}; load "
             f"{machine['load_at_start']:.2f} at the beginning and {part['load_at_end']:.2f} at the end; hosts have {network['host_mbit']} Mbit/s, "
             f"spines {network['spine_mbit']} Mbit/s for each rack; {part['minutes']:.1f} min.\n")
 
@@ -43,7 +44,8 @@ def all_reduce(part):
     contests = list(dict.fromkeys((row["contender"], row["order"]) for row in part["rows"]))
     title = {"crossing": "each hop crosses", "racks": "rack by rack"}
     text = ["Medians of the slowest rank; in parentheses, the slowest operation of all trials. Of the orders of ranks, `crossing` lets each hop "
-            "of a ring in the order of ranks leave its rack. PCCL, `locality` and `ffa` choose their ring themselves.\n"]
+            "of a ring in the order of ranks leave its rack. PCCL, `locality` and `ffa` choose their ring themselves. Open MPI polls while it "
+            "waits: where there are more ranks than cores, its small sizes show that, and not its own cost.\n"]
     losses = []
     for ranks in sorted({row["ranks"] for row in part["rows"]}):
         rows = []
@@ -143,7 +145,8 @@ def prediction(part):
                      f"{100 * error:+.1f} %"])
     return ("`optimizer/flows` gets the links (what of them is payload of TCP), the rings, the piece and the measured time of a step. Strategies that leave "
             "the spine to a hash are measured on a network with one link between racks. With `ffa`, two flows share the link of a host: where it has as much as both spines and "
-            "no more, it cannot make up for a moment in which one flow got less than half, and the simulator knows no such moments.\n\n" + table(
+            "no more, it cannot make up for a moment in which one flow got less than half, and the simulator knows no such moments. Where hosts are twice as "
+            "fast, broadcasts agree and all-reduces do not, so that this is a part of the cause at most.\n\n" + table(
                 ["operation", "Mbit/s of a host", "ranks", "bytes", "predicted", "measured", "difference"], rows)
             + f"\nMedian difference {100 * statistics.median(off):.1f} %, largest {100 * max(off):.1f} %; within 10 %: {sum(one <= 0.1 for one in off)} of "
             f"{len(off)}.\n")
