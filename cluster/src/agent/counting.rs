@@ -167,7 +167,7 @@ impl Tally {
     }
 }
 
-/// What the thread has counted.
+/// Counts of the thread.
 struct Counted {
     tally: Tally,
     near: Routes,

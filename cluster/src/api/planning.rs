@@ -130,7 +130,7 @@ pub struct MeasuredLinkView {
     /// Bits per second by the files of machines that active runs were submitted with: the least; none: there is none.
     #[serde(default)]
     pub nominal_bits_per_second: Option<f64>,
-    /// What follows from the traffic of machines; none: nothing does.
+    /// Hint that follows from the traffic of machines; none: none follows.
     #[serde(default)]
     pub hint: Option<LinkHint>,
     /// Bits per second with which plans are made, before the traffic of other runs is taken out; none: nothing is known.

@@ -207,7 +207,7 @@ impl Arriving<'_> {
     pub(crate) fn keep(self) -> Result<(), BlobError> {
         let found = hexadecimal(&self.hasher.clone().finalize());
         if found != self.digest {
-            let _ = fs::remove_file(&self.part); // the error is told
+            let _ = fs::remove_file(&self.part); // the error is reported
             return Err(BlobError::Different { wanted: self.digest.clone(), found });
         }
         let (blobs, part) = (self.blobs, &self.part);

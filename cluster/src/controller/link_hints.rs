@@ -29,7 +29,7 @@ use tidemill_spec::infrastructure::Infrastructure;
 /// Files of machines are not longer.
 const LONGEST_FILE: u64 = 16 << 20;
 
-/// What is known of links between places. No other lock is taken while this one is held.
+/// Known facts of links between places. No other lock is taken while this one is held.
 pub(crate) struct LinkHints {
     begun: Instant,
     links: BTreeMap<(Place, Place), LinkHistory>,
@@ -42,9 +42,9 @@ pub(crate) struct LinkHints {
 /// Whose streams a rate is for.
 #[derive(Clone, Copy)]
 pub(crate) enum For<'a> {
-    /// Those of all runs together.
+    /// Streams of all runs together.
     Runs,
-    /// Those of a run, beside all others; none: a new one.
+    /// Streams of a run, beside all others; none: a new one.
     Run(Option<&'a str>),
 }
 

@@ -35,7 +35,7 @@ fn links<'a>(
     }
 }
 
-/// What a role gets.
+/// A wish for the worker of a role.
 enum Wish {
     /// This worker; none: it waits.
     One(Option<String>),

@@ -41,9 +41,9 @@ struct Group {
     priority: Priority,
     /// Ranks that are there, and the service of each; none: its connection is lost, and it may come back.
     ranks: BTreeMap<u32, (Option<Link>, String)>,
-    /// Those that wait for the next formation.
+    /// Ranks that wait for the next formation.
     ready: BTreeSet<u32>,
-    /// Those that joined since it was formed last.
+    /// Ranks that joined since it was formed last.
     came: BTreeSet<u32>,
     /// The next formation has all ranks again: one of them waits for the lost ones.
     is_whole: bool,

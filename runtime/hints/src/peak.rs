@@ -22,7 +22,7 @@ pub const HELD: Duration = Duration::from_secs(1);
 /// The least rate from which anything is learned, bytes per second: 1 Mbit/s. Messages of services among themselves are fewer.
 pub const LEAST: f64 = 125e3;
 
-/// What a link has carried.
+/// Rates that a link has carried.
 #[derive(Debug, Clone, Default)]
 pub struct Peak {
     /// Rates of the last second, and when each was seen.

@@ -1,4 +1,4 @@
-//! What is known of the load of one link, and which rate follows for streams of runs.
+//! The known load of one link, and the rate that follows for streams of runs.
 //!
 //! The rate is what a fair network gives them (`tidemill_hints::estimate`), by the mean load of the last seconds. It is used for a plan
 //! only if the load changes more rarely than the figures would be old at the end of the plan (`tidemill_hints::staleness`), and only as
@@ -44,7 +44,7 @@ pub(crate) struct Hint {
     pub(crate) bits_per_second: f64,
     /// The link without the streams in question, bits per second.
     pub(crate) load: Load,
-    /// What others than runs use of it.
+    /// Use of it by others than runs.
     pub(crate) others: OtherLoad,
     /// Mean age of the figures.
     pub(crate) age: Duration,

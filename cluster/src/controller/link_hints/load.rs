@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct OtherLoad {
     /// TCP connections.
     pub(crate) flows: f64,
-    /// What these carry.
+    /// Bits per second that these carry.
     pub(crate) yields: f64,
-    /// Bytes per second that do not give in to others, because they are not TCP.
+    /// Bits per second that do not give in to others, because they are not TCP.
     pub(crate) stays: f64,
 }
 

@@ -45,7 +45,7 @@ impl Cluster {
         Self { hints, places, traffic: Traffic::default(), now: Duration::ZERO }
     }
 
-    /// What runs send from north to big.
+    /// Streams of runs from north to big.
     fn runs_send(&mut self, all: &[(&str, f64, bool)]) {
         let all = all.iter().map(|(run, megabits, is_waited_for)| RunTraffic {
             run: (*run).to_owned(),

@@ -122,7 +122,7 @@ impl RollOut {
     }
 }
 
-/// What a candidate could do for the asker.
+/// An offer of a candidate to the asker.
 struct Offer<'a> {
     name: &'a str,
     is_near: bool,

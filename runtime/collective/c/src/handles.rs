@@ -47,7 +47,7 @@ impl<T> Table<T> {
         }
         let mut things = self.things.write().unwrap_or_else(PoisonError::into_inner);
         let thing = things.remove(&handle.addr());
-        // What it does when it is dropped is nothing that others wait for.
+        // No caller waits for what its drop does.
         drop(things);
         thing.map(Some).ok_or_else(|| self.unknown(handle.addr()))
     }

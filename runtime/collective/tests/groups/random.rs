@@ -142,7 +142,7 @@ struct At {
     call: u64,
     /// Changes of the members.
     generation: u64,
-    /// That since which no member has changed.
+    /// The call since which no member has changed.
     since: u64,
     is_over: bool,
 }

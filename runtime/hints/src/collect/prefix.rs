@@ -82,9 +82,9 @@ pub enum Place {
 /// The addresses of a rack, and of others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Racks {
-    /// Those of this rack.
+    /// Prefixes of this rack.
     pub own: Vec<Prefix>,
-    /// Those beyond it that count; none: all. Prefixes of this rack may lie within them.
+    /// Prefixes beyond it that count; none: all. Prefixes of this rack may lie within them.
     #[serde(default)]
     pub others: Vec<Prefix>,
 }
