@@ -22,8 +22,7 @@ if [ "${1:-}" = collectives ]; then
   shift
   [ "$(id -u)" = 0 ] || stop "collectives makes network namespaces, which needs root" "sudo -E make bench BENCH=collectives"
   cargo build --release --locked -p tidemill --bin tidemill
-  cargo build --release --locked -p tidemill-collective --example member
-  cargo build --release --locked -p tidemill-flows --example predict
+  cargo build --release --locked -p tidemill-collective --example member --example predict
   cargo build --release --locked -p tidemill-hints --example choose
   exec python3 benches/experiments/collectives.py --programs "$target/release" "$@"
 fi

@@ -59,6 +59,9 @@ pub struct GroupsPart {
     /// Certificates for that; none: the ones with which it serves other hosts, or none at all.
     #[serde(default)]
     pub certificates: Option<CertificateTexts>,
+    /// The congestion control of connections between ranks; none: that of the system.
+    #[serde(default)]
+    pub congestion: Option<String>,
     /// How it counts the traffic of the machine, and who gets hints.
     #[serde(default)]
     pub hints: Settings,
@@ -228,7 +231,7 @@ impl NetChild {
 
     fn start_groups(&self) -> Result<Collectives, Failure> {
         let unavailable = |error: &dyn std::fmt::Display| told(Kind::Unavailable, error.to_string());
-        let GroupsPart { host, listen, conductor, certificates, hints } = self.task.groups.clone();
+        let GroupsPart { host, listen, conductor, certificates, congestion, hints } = self.task.groups.clone();
         let name = if host.name.is_empty() { tidemill_machine::host_name() } else { host.name };
         let security = match (&certificates, &self.credentials) {
             (Some(texts), _) => Security::mutual(&texts.certificates()),
@@ -244,6 +247,7 @@ impl NetChild {
             listen_later: is_beside(&self.task.socket),
             conductor,
             security,
+            congestion,
             hints,
             ..GroupOptions::new(self.task.socket.clone(), GroupHost { name, ..host })
         };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Groups of programs on two oversubscribed racks: strategies beside rivals, tenants, background traffic, changes, predictions, hints.
+"""Groups of programs on two oversubscribed racks: strategies beside rivals, tenants, background traffic, changes, predictions, loss, hints.
 
-    python3 benches/experiments/collectives.py [--only all-reduce,tenants,background,change,prediction,hints] [--trials 2]
+    python3 benches/experiments/collectives.py [--only all-reduce,tenants,background,change,prediction,loss,hints] [--trials 2]
         [--host-mbit 100] [--spine-mbit 50] [--tools .tidemill/two_racks] [--without-rivals]
         [--programs target/release] [--out docs/benchmarks]
 
@@ -14,7 +14,8 @@ measured now keep their figures. Rivals are installed once by `two_racks.py --in
 | tenants | two that are alike, with routes by hash and by ffa; three that compute and sum, with four policies |
 | background | a ring of four hosts, one direction of one link three quarters full, and the ring reversed meanwhile |
 | change | how long a sum takes during which the strategy changes; each sum is compared with the exact one |
-| prediction | times that the flow simulator predicts, beside those on the same links |
+| prediction | times that the service expects, beside those on the same links |
+| loss | one link drops packets at random (nftables): operations end, results are exact, hints make sense |
 | hints | two racks of three hosts with Zipf-like traffic of others: broadcast, all-reduce and exchanges with and without hints |
 
 Needs root, ip and tc; exit code 77 where namespaces are not permitted, 1 if a part failed.
@@ -43,8 +44,6 @@ SMALL_SIZES, LARGE_SIZES = [KIB, 64 * KIB, MIB], [16 * MIB]
 # Who is measured in which order of ranks. Strategies that choose the ring need only one.
 CONTESTS = [(name, order) for name in ("openmpi", "gloo") for order in two_racks.ORDERS] + [
     (name, "crossing") for name in ("pccl", "rank-order", "random", "locality", "ffa")]
-# Payload of TCP, as a part of what a link carries: headers of Ethernet, IP and TCP with timestamps.
-PAYLOAD = 1448 / 1514
 BACKGROUND_PORT, EXCHANGE_PORT = 17001, 17002
 
 
@@ -268,57 +267,102 @@ def change(lab):
     return {"rows": rows}
 
 
-def routes(network, hosts, channel):
-    """Names of the links from each member of a ring to the next one."""
-    found = []
-    for at, rank in enumerate(channel["ring"]):
-        one, other = hosts[rank], hosts[channel["ring"][(at + 1) % len(hosts)]]
-        if one == other:
-            found.append([])
-            continue
-        path = channel["paths"][at] or ""
-        between = [f"out of rack {network.racks[one]} {path}", f"into rack {network.racks[other]} {path}"]
-        found.append([f"out of {one}", *(between if network.racks[one] != network.racks[other] else []), f"into {other}"])
-    return found
+# Congestion control of connections between ranks, and how long a link lets packets wait. The first one is what all strategies are measured
+# with, the others say what dropped packets and the congestion control of this system cost. (none: that of the system)
+USUAL = ("cubic", "40ms")
+OTHERS = (("cubic", "400ms"), (None, "40ms"), (None, "400ms"))
+# Spines, how many times faster hosts are, and strategies. Without a choice of spines where strategies leave it to the system; with hosts
+# that are as fast as both spines together, and twice as fast.
+PREDICTED = (((), 1, ("rank-order", "locality")), (two_racks.SPINES, 1, ("ffa",)), (two_racks.SPINES, 2, ("ffa",)))
+
+
+def system_congestion():
+    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="utf-8").strip()
+
+
+def predicted(lab, services, hosts, made, step, operations):
+    """Seconds of operations as the service expects them, with the step of this machine."""
+    network = services.network
+    mbit = lambda name: network.rates[name] * 1e6 / 8
+    paths = [{"name": name, "rate": mbit("spine_mbit")} for name in network.spines]
+    racks = [f"rack-{rack}" for rack in network.racks]
+    return lab.ask("predict", {
+        "hosts": [{"name": name, "rack": rack, "paths": paths} for name, rack in zip(network.hosts, racks)],
+        "ranks": [[rank, network.hosts[host]] for rank, host in enumerate(hosts)],
+        "rates": {name: mbit("host_mbit") for name in network.hosts}, "rack_rates": {rack: mbit("spine_mbit") for rack in racks},
+        "step": step, "strategy": made, "operations": operations})
 
 
 def prediction(lab):
-    """Predicted and measured times. Without a choice of spines where strategies leave it to the system; with hosts that are as fast as both
-    spines together, and twice as fast."""
+    """Predicted and measured times."""
     rows = []
-    host_mbit, spine_mbit = lab.options.host_mbit, lab.options.spine_mbit
-    for spines, times, strategies in (((), 1, ("rank-order", "locality")), (two_racks.SPINES, 1, ("ffa",)), (two_racks.SPINES, 2, ("ffa",))):
-        with lab.services(Network(times * host_mbit, spine_mbit, spines=spines)) as services:
-            network = services.network
-            for per_host in (1, 2):
-                hosts = [two_racks.ORDERS["crossing"][rank % 4] for rank in range(4 * per_host)]
-                with Group(services, f"predicted-{per_host}", hosts) as group:
-                    for strategy in strategies:
-                        group.strategy(strategy)
-                        made = services.show(group.name)["strategy"]
-                        # A sum of one word goes by doubling: one step after another, without bytes.
-                        step = statistics.median(group.slowest("all-reduce", 4, 50, 5)) / len(hosts).bit_length()
-                        # Where rings were chosen without a look at racks, a broadcast goes by a tree, which `predict` does not draw.
-                        follows_ring = strategy != "rank-order" or not made.get("broadcast")
-                        for operation in ("all-reduce", "broadcast") if follows_ring else ("all-reduce",):
-                            for size in (2 * MIB, 4 * MIB):
-                                measured = statistics.median(group.slowest(operation, size, 3))
-                                rings = []
-                                for channel in made["channels"]:
-                                    # A broadcast begins at rank 0.
-                                    start = channel["ring"].index(0)
-                                    turned = {key: channel[key][start:] + channel[key][:start] for key in ("ring", "paths")}
-                                    rings.append(routes(network, hosts, turned))
-                                names = {name for ring in rings for route in ring for name in route}
-                                mbit = lambda name: network.rates["spine_mbit" if "rack" in name else "host_mbit"]
-                                links = {name: mbit(name) * 1e6 / 8 * PAYLOAD for name in names}
-                                question = {"links": links, "groups": [{"operation": operation, "bytes": size, "piece": made["piece"],
-                                                                        "step": step, "rings": rings}]}
-                                [predicted] = lab.ask("predict", question)
-                                rows.append({"ranks": len(hosts), "strategy": strategy, "spines": len(spines), "host_mbit": times * host_mbit, "operation": operation,
-                                             "bytes": size, "measured": measured, "predicted": predicted})
-                                print(f"prediction: {times * host_mbit} Mbit/s, {len(hosts)} {strategy} {operation} {size} B: {predicted * 1e3:.0f} ms, measured "
-                                      f"{measured * 1e3:.0f} ms ({100 * (predicted / measured - 1):+.1f} %)", flush=True)
+    for congestion, queue in (USUAL, *OTHERS):
+        for spines, times, strategies in PREDICTED:
+            network = Network(times * lab.options.host_mbit, lab.options.spine_mbit, spines=spines, queue=queue)
+            more = ["--rate", f"{network.rates['host_mbit']}Mbps", "--rack-rate", f"{network.rates['spine_mbit']}Mbps"]
+            more += ["--group-congestion", congestion] if congestion else []
+            with lab.services(network, more) as services:
+                for per_host in (1, 2):
+                    hosts = [two_racks.ORDERS["crossing"][rank % 4] for rank in range(4 * per_host)]
+                    with Group(services, f"predicted-{per_host}", hosts) as group:
+                        for strategy in strategies:
+                            group.strategy(strategy)
+                            made = services.show(group.name)["strategy"]
+                            # A sum of one word goes by doubling: one step after another, without bytes.
+                            step = statistics.median(group.slowest("all-reduce", 4, 50, 5)) / len(hosts).bit_length()
+                            wanted = [(operation, mib * MIB) for operation in ("all-reduce", "broadcast") for mib in (2, 4)]
+                            if (congestion, queue) != USUAL:
+                                wanted = [one for one in wanted if one[1] == 4 * MIB]
+                            for (operation, size), seconds in zip(wanted, predicted(lab, services, hosts, made, step, wanted)):
+                                before = network.sent_again()
+                                measured = statistics.median(group.slowest(operation, size, 5))
+                                dropped, again = (after - first for after, first in zip(network.sent_again(), before))
+                                trees = (made.get("all_reduce" if operation == "all-reduce" else "broadcast") or {"trees": [], "most": 0})
+                                by_tree = bool(trees["trees"]) and (trees.get("most") is None or size <= trees["most"])
+                                rows.append({"ranks": len(hosts), "strategy": strategy, "spines": len(spines), "host_mbit": network.rates["host_mbit"],
+                                             "operation": operation, "by_tree": by_tree, "bytes": size, "measured": measured, "predicted": seconds,
+                                             "congestion": congestion or system_congestion(), "queue": queue, "dropped": dropped, "again": again})
+                                print(f"prediction: {rows[-1]['congestion']} {queue} {network.rates['host_mbit']} Mbit/s, {len(hosts)} {strategy} {operation}"
+                                      f"{' by tree' if by_tree else ''} {size} B: {seconds * 1e3:.0f} ms, measured {measured * 1e3:.0f} ms "
+                                      f"({100 * (seconds / measured - 1):+.1f} %), {dropped} dropped, {again} sent again", flush=True)
+    return {"rows": rows, "usual": USUAL}
+
+
+# Parts of a thousand of the packets from one rack to the other by one link that are dropped.
+LOST = (0, 1, 10)
+
+
+def loss(lab):
+    """Sums and broadcasts while one link drops packets, by two congestion controls. Ranks compare each element of each result."""
+    rows = []
+    for congestion in ("cubic", "bbr"):
+        network = lab.two_racks(spines=())
+        more = ["--rate", f"{lab.options.host_mbit}Mbps", "--rack-rate", f"{lab.options.spine_mbit}Mbps", "--group-congestion", congestion]
+        with lab.services(network, more) as services, Group(services, "lossy", range(4)) as group:
+            for host in network.hosts:
+                # A packet that is lost is one packet, and not all that one call has sent.
+                run("ip", "-n", network.space(host), "link", "set", "dev", "eth0", "gso_max_segs", 1)
+            group.strategy("locality")
+            nft = lambda *words: run(*network.inside(two_racks.LEAVES[0], "nft", *words))
+            for part in LOST:
+                nft("add table ip lossy; flush table ip lossy; add counter ip lossy lost")
+                nft("add chain ip lossy forward { type filter hook forward priority 0; }")
+                if part:
+                    nft(f"add rule ip lossy forward oifname u0 numgen random mod 1000 < {part} counter name lost drop")
+                found = {"congestion": congestion, "part": part / 1000}
+                for operation in ("all-reduce", "broadcast"):
+                    found[operation] = statistics.median(group.slowest(operation, MIB, 10))
+                [lost] = [one["counter"]["packets"] for one in json.loads(nft("-j", "list", "counters"))["nftables"] if "counter" in one]
+                if part and not lost:
+                    raise OSError(f"the link lost none of the packets of which it was to lose {part} of 1000")
+                links = services.net("hints")["hints"]["links"]
+                wrong = [link for link in links if not 0 <= link["load"]["residual"] <= link["load"]["total"] or not 0 < link["estimate"] <= 1.01 * link["load"]["total"]]
+                if wrong or not links:
+                    raise OSError(f"hints that cannot be, or none: {wrong}")
+                [link] = [link for link in links if link["host"] is None and link["rack"] == "rack-0" and link["way"] == "up"]
+                found |= {"lost": lost, "free": link["load"]["residual"], "total": link["load"]["total"], "flows": link["load"]["sharers"], "estimate": link["estimate"]}
+                rows.append(found)
+                print(f"loss: {found}", flush=True)
     return {"rows": rows}
 
 
@@ -415,7 +459,10 @@ def hints(lab):
     return {"rows": rows}
 
 
-PARTS = {"all-reduce": all_reduce, "tenants": tenants, "background": background, "change": change, "prediction": prediction, "hints": hints}
+PARTS = {"all-reduce": all_reduce, "tenants": tenants, "background": background, "change": change, "prediction": prediction, "loss": loss, "hints": hints}
+
+
+PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables"}
 
 
 def missing(options):
@@ -423,11 +470,11 @@ def missing(options):
     found = []
     if os.geteuid() != 0:
         found.append("it makes network namespaces: start it as root, for instance with `sudo -E make bench BENCH=collectives`")
-    for program in ("ip", "tc", "gcc"):
+    for program in ("ip", "tc", "gcc", *(("nft",) if "loss" in options.only else ())):
         if two_racks.shutil.which(program) is None:
-            found.append(f"{program} is missing: apt-get install {'gcc' if program == 'gcc' else 'iproute2'}")
+            found.append(f"{program} is missing: apt-get install {PACKAGES.get(program, program)}")
     needed = {"tidemill": "-p tidemill --bin tidemill", "examples/member": "-p tidemill-collective --example member",
-              "examples/predict": "-p tidemill-flows --example predict", "examples/choose": "-p tidemill-hints --example choose"}
+              "examples/predict": "-p tidemill-collective --example predict", "examples/choose": "-p tidemill-hints --example choose"}
     for program, package in needed.items():
         if not (options.programs / program).exists():
             found.append(f"{options.programs / program} is missing: cargo build --release --locked {package}")

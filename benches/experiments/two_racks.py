@@ -72,9 +72,11 @@ def run(*words, **more):
 
 
 class Network:
-    """The namespaces, links and routes. Without spines there is no choice of a path: a cable joins the leaves."""
+    """The namespaces, links and routes. Without spines there is no choice of a path: a cable joins the leaves. A link drops what would wait
+    for longer than `queue`."""
 
-    def __init__(self, host_mbit, spine_mbit, per_rack=2, spines=SPINES):
+    def __init__(self, host_mbit, spine_mbit, per_rack=2, spines=SPINES, queue="40ms"):
+        self.queue = queue
         self.prefix = f"{PREFIX}{os.getpid()}_"
         self.rates = {"host_mbit": host_mbit, "spine_mbit": spine_mbit}
         self.hosts = tuple(f"h{number}" for number in range(2 * per_rack))
@@ -153,7 +155,18 @@ class Network:
             run("ip", "-n", self.space(node), "addr", "add", f"{own}/24", "dev", name)
             run("ip", "-n", self.space(node), "link", "set", name, "up")
             run("tc", "-n", self.space(node), "qdisc", "add", "dev", name, "root", "tbf", "rate", f"{mbit}mbit", "burst", "64kb",
-                "latency", "40ms")
+                "latency", self.queue)
+
+    def sent_again(self):
+        """Packets that links have dropped, and segments that hosts have sent again."""
+        dropped = sum(queue.get("drops", 0) for node in self.hosts + LEAVES + self.spines
+                      for queue in json.loads(run("tc", "-n", self.space(node), "-s", "-j", "qdisc")))
+        counters = [run(*self.inside(host, "cat", "/proc/net/snmp")) for host in self.hosts]
+        again = 0
+        for text in counters:
+            names, values = (line.split() for line in text.splitlines() if line.startswith("Tcp:"))
+            again += int(dict(zip(names, values))["RetransSegs"])
+        return dropped, again
 
     def uplinks(self):
         """Bytes that each leaf has sent to each spine."""

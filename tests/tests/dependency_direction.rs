@@ -115,7 +115,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-schema", &[]),
     ("tidemill-stub", &["tidemill-schema"]),
     ("tidemill-rpc", &["tidemill-schema", "tidemill-shm"]),
-    ("tidemill-collective", &["tidemill-hints", "tidemill-link", "tidemill-rpc", "tidemill-shm"]),
+    (
+        "tidemill-collective",
+        &["tidemill-flows", "tidemill-hints", "tidemill-link", "tidemill-rpc", "tidemill-shm"],
+    ),
     ("tidemill-collective-c", &["tidemill-collective"]),
     ("tidemill-grpc", &[]),
     (

@@ -85,7 +85,8 @@ fn groups(arguments: &GroupArguments) -> Result<GroupsPart, Failure> {
         pod: arguments.pod.clone().unwrap_or_default(),
         paths: arguments.group_path.clone(),
     };
-    Ok(GroupsPart { host, listen, conductor, certificates, hints: arguments.hints.settings() })
+    let (congestion, hints) = (arguments.group_congestion.clone(), arguments.hints.settings());
+    Ok(GroupsPart { host, listen, conductor, certificates, congestion, hints })
 }
 
 /// Serves this machine until it is interrupted.

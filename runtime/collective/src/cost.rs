@@ -41,9 +41,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 mod choice;
+mod expected;
 mod loads;
 pub(crate) use choice::{ALL_REDUCE, EXAMPLE, duration};
 pub use choice::{Predicted, piece, predicted, reasons, small};
+pub use expected::{PAYLOAD, expected};
 
 /// Facts about the network.
 #[derive(Debug, Clone, Copy, Default)]

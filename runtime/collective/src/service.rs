@@ -4,6 +4,7 @@
 //! ranks of different hosts and chooses strategies. When it is gone, groups continue as they are.
 mod bench;
 mod budget;
+mod congestion;
 mod dialing;
 mod door;
 mod formation;
@@ -75,6 +76,8 @@ pub struct Options {
     pub silence: Duration,
     /// Bytes of the buffers of all groups, at most.
     pub memory: u64,
+    /// The congestion control of connections between ranks; none: that of the system, or of the route.
+    pub congestion: Option<String>,
     /// How it counts the traffic of its host, where it meets other hosts.
     pub hints: Settings,
     /// Counters of the host; none: those of the kernel.
@@ -93,6 +96,7 @@ impl Options {
             security: Security::none(),
             silence: SILENCE,
             memory: MEMORY,
+            congestion: None,
             hints: Settings::default(),
             counters: None,
         }
@@ -105,6 +109,9 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error("{0}: {1}")]
     Listen(String, RemoteError),
+    /// The system has no such congestion control, or not for this process.
+    #[error("{0}")]
+    Congestion(String),
     /// The system has no thread or descriptor, or the socket is taken.
     #[error("{0}")]
     System(#[from] io::Error),
@@ -170,6 +177,9 @@ impl Collectives {
     /// # Errors
     /// Its socket or address is taken.
     pub fn start(options: Options) -> Result<Self, StartError> {
+        if options.listen.is_some() || options.conductor.is_some() {
+            congestion::check(options.congestion.as_deref()).map_err(StartError::Congestion)?;
+        }
         let (events, received) = unbounded();
         let (stop, stopped) = bounded(0);
         let handles = Handles::default();
@@ -201,6 +211,7 @@ impl Collectives {
             },
             problem,
             budget: Budget::new(options.memory),
+            congestion: options.congestion.clone(),
             wires,
         };
         let conductor = options.conductor.is_none().then(|| Conductor::new(secret));

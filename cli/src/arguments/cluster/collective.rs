@@ -29,6 +29,9 @@ pub(crate) struct GroupArguments {
     /// preferred one first.
     #[arg(long, value_name = "NAME=PORTS|INTERFACE,RATE", value_parser = group_path, help_heading = "Groups")]
     pub(crate) group_path: Vec<Path>,
+    /// Congestion control of the connections between ranks, such as `cubic`. Default: that of the system or of the route.
+    #[arg(long, value_name = "NAME", help_heading = "Groups")]
+    pub(crate) group_congestion: Option<String>,
     /// Certificate of this machine as PEM, with its chain: TLS between the services of groups.
     #[arg(long, value_name = "FILE", requires_all = ["key", "authority"], help_heading = "Groups")]
     pub(crate) certificate: Option<PathBuf>,

@@ -255,7 +255,9 @@ impl RollOuts {
         Choice::From(from)
     }
 
-    /// A worker says what it is fetching. This process may be new, and learns it from that. `name` is the worker at a place.
+    /// A worker says what it is fetching. This process may be new, and learns it from that. `name` is the worker at a place; none: it was
+    /// not heard since this process began, and the next report says it. Until then nobody gets a file from a worker whose source is not
+    /// known: that one may wait for who asks.
     pub(super) fn told(
         &mut self,
         (worker, rack): (&str, &str),
@@ -274,7 +276,11 @@ impl RollOuts {
                 (taker.heard, taker.bytes, taker.is_told) = (now, one.bytes, true);
                 continue;
             }
-            let from = one.from.as_deref().and_then(&name).map_or(Origin::Controller, Origin::Worker);
+            let from = match one.from.as_deref().map(&name) {
+                None => Origin::Controller,
+                Some(Some(from)) => Origin::Worker(from),
+                Some(None) => continue,
+            };
             of.workers.insert(worker.to_owned());
             of.racks.insert(rack.to_owned());
             of.takers.push(Taker {

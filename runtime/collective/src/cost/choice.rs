@@ -1,5 +1,5 @@
 //! Sizes that follow from the model, and why a strategy was chosen, in words.
-use super::{Link, Network, add, bytes, edges, places, step, steps, time};
+use super::{Link, Network, add, bytes, edges, expected, places, step, steps, time};
 use crate::element::Reduction;
 use crate::operation::Operation;
 use crate::strategy::Strategy;
@@ -134,7 +134,7 @@ pub fn reasons(
         };
         reasons.push(format!(
             "an all-reduce of 64 MiB takes about {}{beside}; {link} limits it, with {} left of {}",
-            duration(took.seconds),
+            duration(expected(network, group, strategy, ALL_REDUCE, EXAMPLE, others)),
             rate(network.left(link)),
             rate(network.rate(link)),
         ));
@@ -166,7 +166,7 @@ pub struct Predicted {
     pub us: f64,
 }
 
-/// Returns how long each operation takes with a buffer of this many bytes, or of 64 MiB where it is small or unknown. A broadcast
+/// Returns how long each operation takes [by simulation](expected) with a buffer of this many bytes, or of 64 MiB where it is small or unknown. A broadcast
 /// begins at the first member.
 pub fn predicted(
     network: &Network<'_>,
@@ -185,8 +185,8 @@ pub fn predicted(
         ("all-to-all", Operation::AllToAll),
     ];
     let of = |(name, operation): (&str, Operation)| {
-        let took = time(network, group, strategy, operation, bytes as f64, others);
-        Predicted { operation: name.to_owned(), bytes, us: took.seconds * 1e6 }
+        let seconds = expected(network, group, strategy, operation, bytes as f64, others);
+        Predicted { operation: name.to_owned(), bytes, us: seconds * 1e6 }
     };
     operations.into_iter().map(of).collect()
 }

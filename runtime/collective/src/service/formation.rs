@@ -56,6 +56,8 @@ pub(super) struct Current {
 pub(super) struct Building {
     pub(super) strategy: Strategy,
     needed: Vec<WireName>,
+    /// The congestion control of wires; none: that of the system.
+    congestion: Option<String>,
     have: BTreeMap<(u32, u32, u16), Box<dyn Wire>>,
     pub(super) until: Instant,
     problem: Option<String>,
@@ -225,8 +227,9 @@ impl Formation {
             let lane = GroupLane::Wire { epoch, from: name.from, to: name.to, channel: name.channel };
             self.dial(host, lane, name.path.as_deref(), own, handle);
         }
+        let (congestion, until) = (own.congestion.clone(), now + BUILDING);
         let mut building =
-            Building { strategy, needed, have: BTreeMap::new(), until: now + BUILDING, problem: None };
+            Building { strategy, needed, congestion, have: BTreeMap::new(), until, problem: None };
         self.early.retain(|(of, ..), _| *of >= epoch);
         let later = self.early.split_off(&(epoch + 1, 0, 0, 0));
         for ((_, from, to, channel), connection) in std::mem::replace(&mut self.early, later) {
@@ -391,6 +394,11 @@ impl Building {
             Ok(Err(error)) => return self.problem = Some(error.to_string()),
             Err(stream) => Box::new(Linked::new(stream)),
         };
+        if let Some(name) = &self.congestion
+            && let Err(error) = super::congestion::set(wire.readable(), name)
+        {
+            return self.problem = Some(format!("congestion control {name}: {error}"));
+        }
         self.have.insert((from, to, channel), wire);
     }
 

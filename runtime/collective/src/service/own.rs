@@ -18,6 +18,8 @@ pub(super) struct Own {
     /// Why it is not reached now.
     pub(super) problem: Arc<Mutex<Option<String>>>,
     pub(super) budget: Arc<Budget>,
+    /// The congestion control of connections between ranks; none: that of the system.
+    pub(super) congestion: Option<String>,
     /// The connections between ranks, counted.
     pub(super) wires: Arc<Wires>,
 }

@@ -237,6 +237,9 @@ fn workers_say_what_they_fetch_and_from_whom() {
         |bytes, from: Option<&str>| Fetching { digest: "d".into(), bytes, from: from.map(str::to_owned) };
     let name = |place: &str| (place == "head:1").then(|| "head".to_owned());
     roll_outs.told(("head", "a"), &[says(7, None)], name, now);
+    // Whose place that is was not heard yet.
+    roll_outs.told(("second", "a"), &[says(5, Some("head:1"))], |_| None, now);
+    assert!(roll_outs.0["d"].taker("second").is_none());
     roll_outs.told(("second", "a"), &[says(5, Some("head:1"))], name, now);
     let found = roll_outs.0["d"].taker("second").unwrap();
     assert_eq!((&found.from, found.bytes), (&Origin::Worker("head".into()), 5));
