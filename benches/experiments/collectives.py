@@ -356,11 +356,11 @@ def loss(lab):
                 if part and not lost:
                     raise OSError(f"the link lost none of the packets of which it was to lose {part} of 1000")
                 links = services.net("hints")["hints"]["links"]
-                wrong = [link for link in links if not 0 <= link["load"]["residual"] <= link["load"]["total"] or not 0 < link["estimate"] <= 1.01 * link["load"]["total"]]
+                wrong = [link for link in links if not 0 <= link["residual"] <= link["total"] or not 0 < link["estimate"] <= 1.01 * link["total"]]
                 if wrong or not links:
                     raise OSError(f"hints that cannot be, or none: {wrong}")
                 [link] = [link for link in links if link["host"] is None and link["rack"] == "rack-0" and link["way"] == "up"]
-                found |= {"lost": lost, "free": link["load"]["residual"], "total": link["load"]["total"], "flows": link["load"]["sharers"], "estimate": link["estimate"]}
+                found |= {"lost": lost, "free": link["residual"], "total": link["total"], "flows": link["sharers"], "estimate": link["estimate"]}
                 rows.append(found)
                 print(f"loss: {found}", flush=True)
     return {"rows": rows}

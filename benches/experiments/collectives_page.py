@@ -179,7 +179,7 @@ def loss(part):
     return ("One direction of the link between two racks drops packets of 1514 bytes at random (nftables). Four ranks, `locality`, 1 MiB, medians of 10. Every element of every "
             "result was compared with the exact one; all were right to the last bit. Hints are of that direction, at the end of the operations.\n\n"
             + table(["dropped", "packets", "all-reduce", "broadcast", "free", "flows", "one more flow"], rows)
-            + "\nRound trips are short here, so that what is lost is sent again at once. On long ways BBR has less to lose than cubic.\n")
+            + "\nRound trips are short here, so that what is lost is sent again at once. Long ways are not measured: this kernel cannot delay packets.\n")
 
 
 def hints(part):
