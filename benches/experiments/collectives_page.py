@@ -166,9 +166,9 @@ def prediction(part):
             f"more than {part['usual'][1]}. Medians of 5 operations.\n\n" + table(head, rows)
             + f"\nMedian difference {100 * statistics.median(parts):.1f} %, largest {100 * max(parts):.1f} %; within 10 %: {sum(one <= 0.1 for one in parts)} of {len(parts)}.\n"
             "\n### Causes of the rest\n\nThe same with other congestion controls and longer queues: how much less (-) time was predicted than measured, and packets that links dropped "
-            "meanwhile. A queue of 400 ms drops hardly any. What cubic then still lacks is the model's own error; the rest of the first column is what packets "
-            "cost that are dropped and sent again: all that wait behind one come late, and each rank of a ring waits for the one before it. BBR is slower in "
-            "rings without a dropped packet, too: it sends less than its share at times, to find out what a link has.\n\n"
+            "meanwhile. A queue of 400 ms drops hardly any. With cubic, the second column then has the model's own error, and what other programs on the processors cost; "
+            "the rest of the first column is what packets cost that are dropped and sent again: those after one come late, and each rank of a ring waits for "
+            "the one before it. BBR is slower in rings without a dropped packet, too: it sends less than its share at times, to find out what a link has.\n\n"
             + table(["4 MiB", "Mbit/s of a host", "ranks", *(f"{congestion}, {queue}" for congestion, queue in ways)], compared)
             + f"\nMedian difference, largest, and how many are within 10 %: {summary}.\n")
 
@@ -179,7 +179,7 @@ def loss(part):
     return ("One direction of the link between two racks drops packets of 1514 bytes at random (nftables). Four ranks, `locality`, 1 MiB, medians of 10. Every element of every "
             "result was compared with the exact one; all were right to the last bit. Hints are of that direction, at the end of the operations.\n\n"
             + table(["dropped", "packets", "all-reduce", "broadcast", "free", "flows", "one more flow"], rows)
-            + "\nRound trips are short here, so that what is lost is sent again at once. Long ways are not measured: this kernel cannot delay packets.\n")
+            + "\nRound trips are short here, so that what is lost is sent again at once. Long routes are not measured: this kernel cannot delay packets.\n")
 
 
 def hints(part):
