@@ -73,6 +73,32 @@ pub fn bytes(value: u64) -> String {
     scaled(value as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
+/// Formats bytes per second that something carries, as [`bytes`] does: `196 KiB/s`.
+pub fn traffic(value: f64) -> String {
+    format!("{}/s", bytes(value.round().max(0.0) as u64))
+}
+
+/// Formats the speed of a transfer, bytes per second in decimal units as those of links: `0.84 kB/s`, `1.25 GB/s`.
+pub fn speed(value: f64) -> String {
+    let (scale, unit) = match value {
+        v if v >= 1e9 => (1e9, "GB/s"),
+        v if v >= 1e6 => (1e6, "MB/s"),
+        _ => (1e3, "kB/s"),
+    };
+    format!("{:.2} {unit}", value / scale)
+}
+
+/// Formats the rate of a link, bits per second with up to three digits, as files have it: `1.25 Gbps`.
+pub fn bandwidth(bits: f64) -> String {
+    let units = [(1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps")];
+    let (value, unit) = units
+        .iter()
+        .find(|(unit, _)| bits >= unit * 0.9995)
+        .map_or((bits, "bps"), |(unit, name)| (bits / unit, *name));
+    let places = if value < 9.995 && unit != "bps" { 2 } else { usize::from(value < 99.95 && unit != "bps") };
+    format!("{value:.places$} {unit}")
+}
+
 fn scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
     let mut at = 0;
     while value >= step && at + 1 < suffixes.len() {
@@ -103,6 +129,19 @@ mod tests {
         assert_eq!(seconds(125.2), "2 min 5 s");
         assert_eq!([600.0, 5400.0, 86_400.0].map(seconds), ["10 min", "1 h 30 min", "24 h"]);
         assert_eq!(seconds(3601.0), "1 h 1 s");
+    }
+
+    #[test]
+    fn speeds_of_slow_networks_are_no_zeros() {
+        assert_eq!(
+            [0.0, 840.0, 6.25e4, 1.5e6, 1.25e9].map(speed),
+            ["0.00 kB/s", "0.84 kB/s", "62.50 kB/s", "1.50 MB/s", "1.25 GB/s"]
+        );
+        assert_eq!(
+            [0.0, 999.0, 1e3, 12.34e6, 999.9e6, 1.25e9].map(bandwidth),
+            ["0 bps", "999 bps", "1.00 kbps", "12.3 Mbps", "1.00 Gbps", "1.25 Gbps"]
+        );
+        assert_eq!([-1.0, 0.4, 2_500_000.0].map(traffic), ["0 B/s", "0 B/s", "2.4 MiB/s"]);
     }
 
     #[test]

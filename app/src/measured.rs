@@ -278,6 +278,7 @@ mod tests {
                 percentile: Percentile(99.0).into(),
                 below: TimeSpan(800_000_000).into(),
             }),
+            survive: None,
         }
     }
 

@@ -2,6 +2,7 @@
 //! `tidemill top` at `http://ADDR/figures`.
 pub mod device;
 mod family;
+pub mod groups;
 mod inventory;
 #[cfg(feature = "metrics")]
 mod port;

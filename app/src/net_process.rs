@@ -231,7 +231,8 @@ impl NetChild {
 
     fn start_groups(&self) -> Result<Collectives, Failure> {
         let unavailable = |error: &dyn std::fmt::Display| told(Kind::Unavailable, error.to_string());
-        let GroupsPart { host, listen, conductor, certificates, congestion, hints } = self.task.groups.clone();
+        let GroupsPart { host, listen, conductor, certificates, congestion, hints } =
+            self.task.groups.clone();
         let name = if host.name.is_empty() { tidemill_machine::host_name() } else { host.name };
         let security = match (&certificates, &self.credentials) {
             (Some(texts), _) => Security::mutual(&texts.certificates()),

@@ -343,9 +343,8 @@ pub(crate) fn measuring(workflow: &Path, infrastructure: Option<&Path>, profile:
 /// Converts the error of a planner, with an exit code.
 pub fn failed(error: PlannerError) -> Failure {
     match error {
-        PlannerError::Unsupported { .. } => {
-            Failure::new(Kind::Usage, error.to_string()).with_help("`--planner exact` accepts every problem")
-        }
+        PlannerError::Unsupported { .. } => Failure::new(Kind::Usage, error.to_string())
+            .with_help("change what the reason names, or try `--planner exact`"),
         PlannerError::Problem(_) => Failure::new(Kind::Configuration, error.to_string()),
         PlannerError::Fault { .. } => Failure::new(Kind::Defect, error.to_string()),
     }

@@ -112,6 +112,8 @@ mod tests {
             classes: vec![],
             edges: vec![],
             policies: vec![],
+            survive: 0,
+            fallbacks: vec![],
             predicted: None,
             profiles: vec![],
         }

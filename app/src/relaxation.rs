@@ -32,6 +32,9 @@ pub fn in_words(case: &Case, assembly: &Assembly, relaxation: &Relaxation) -> St
         Relaxed::ReturnTraffic => {
             "traffic to a lower tier, at its price (`--return-traffic priced`)".to_owned()
         }
+        Relaxed::Survive { from, to } => {
+            format!("survival: {to} lost workers at a time instead of {from} (`--slo survive={to}`)")
+        }
         Relaxed::Workers(missing) => {
             let all = missing.iter().map(|missing| {
                 let class = &problem.worker_classes[missing.class];

@@ -115,6 +115,9 @@ pub struct RunFigures {
     /// The feeds of live sources, such as cameras, by source.
     #[serde(default)]
     pub feeds: BTreeMap<String, Vec<FeedStatus>>,
+    /// Workers that are lost and whose stages others replace, and how many more may be, in words.
+    #[serde(default)]
+    pub losses: Vec<String>,
     /// Service levels.
     pub levels: Vec<LevelFigures>,
     /// Its cost.
@@ -444,6 +447,7 @@ impl RunFigures {
             workers: plan.workers.iter().map(|worker| RoleFigures::of(worker, plan, place, 0.0)).collect(),
             paths: Vec::new(),
             feeds: BTreeMap::new(),
+            losses: Vec::new(),
             levels: Vec::new(),
             cost: CostFigures { predicted: predicted_cost(plan), ..CostFigures::default() },
         }

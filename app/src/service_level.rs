@@ -1,5 +1,5 @@
-//! A service level on the command line, which replaces the workflow's: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`;
-//! `=none` drops it.
+//! A service level on the command line, which replaces the workflow's: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`,
+//! `survive=1`; `=none` drops it.
 use std::fmt;
 use std::str::FromStr;
 use tidemill_optimizer::assemble::{Level, Options};
@@ -15,6 +15,8 @@ pub enum LevelSetting {
     Accuracy(Option<Percent>),
     /// Largest latency.
     Latency(Option<LatencySlo>),
+    /// Workers that may be lost at a time.
+    Survive(Option<u32>),
 }
 
 /// Error of parsing a service level, with advice.
@@ -39,7 +41,7 @@ impl FromStr for LevelSetting {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        let forms = "write `rate=40/s`, `accuracy=56.0` or `latency=p99:800ms`";
+        let forms = "write `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms` or `survive=1`";
         let (level, value) = text.split_once('=').ok_or_else(|| LevelError(forms.to_owned()))?;
         let dropped = value == "none";
         match level {
@@ -74,6 +76,14 @@ impl FromStr for LevelSetting {
                 let below: TimeSpan = below.parse()?;
                 Ok(Self::Latency(Some(LatencySlo { percentile: percentile.into(), below: below.into() })))
             }
+            "survive" if dropped => Ok(Self::Survive(None)),
+            "survive" => match value.parse::<u32>() {
+                Ok(losses) if losses <= Slo::MOST_LOSSES => Ok(Self::Survive(Some(losses))),
+                _ => Err(LevelError(format!(
+                    "`{value}` lost workers; write `survive=1`, at most {}: a plan has a fallback for every set of workers",
+                    Slo::MOST_LOSSES
+                ))),
+            },
             _ => Err(LevelError(format!("`{level}` is not a service level; {forms}"))),
         }
     }
@@ -95,6 +105,10 @@ impl LevelSetting {
                 options.latency.clone_from(latency);
                 (Level::Latency, latency.is_none())
             }
+            Self::Survive(losses) => {
+                options.survive = *losses;
+                (Level::Survive, losses.is_none())
+            }
         };
         match dropped {
             true => drop(options.without.insert(level)),
@@ -108,6 +122,7 @@ impl LevelSetting {
             Self::Rate(rate) => slo.rate = rate.map(Into::into),
             Self::Accuracy(accuracy) => slo.accuracy = accuracy.map(Into::into),
             Self::Latency(latency) => slo.latency.clone_from(latency),
+            Self::Survive(losses) => slo.survive = losses.map(Into::into),
         }
     }
 }
@@ -138,6 +153,9 @@ mod tests {
         );
         assert_eq!(parsed("rate=40/min"), Ok(LevelSetting::Rate(Some(Rate(40.0 / 60.0)))));
         assert!(parsed("rate=40/m").unwrap_err().contains("did you mean `40/min`?"));
+        assert_eq!(parsed("survive=2"), Ok(LevelSetting::Survive(Some(2))));
+        assert_eq!(parsed("survive=none"), Ok(LevelSetting::Survive(None)));
+        assert!(parsed("survive=4").unwrap_err().contains("at most 3"));
         assert_eq!(parsed("latency=none"), Ok(LevelSetting::Latency(None)));
         let latency = parsed("latency=p99:800ms").unwrap();
         let LevelSetting::Latency(Some(slo)) = latency else { panic!("{latency:?}") };

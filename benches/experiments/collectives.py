@@ -27,7 +27,6 @@ import json
 import os
 import pathlib
 import random
-import select
 import statistics
 import subprocess
 import sys
@@ -35,6 +34,7 @@ import tempfile
 import time
 
 import collectives_page
+import tenant_shares
 import two_racks
 from group_services import Group, Services
 from two_racks import NOT_PERMITTED, PROGRAMS, REPOSITORY, Network, run
@@ -156,17 +156,17 @@ def all_reduce(lab):
             "floor": {"one_host": alone, "two_hosts": pair}}
 
 
-def jobs(groups, policies, again=None):
+def jobs(groups):
     """Runs the jobs of some groups side by side: each a group, bytes, milliseconds of computation, seconds and iterations. Returns the
-    operations of rank 0 of each. With `again`, their policies are ordered each second until all are done."""
+    operations of rank 0 of each."""
     for group, *work in groups:
         group.begin("job", *work)
-    waiting = {group.ranks[0].stdout for group, *_ in groups}
-    while again and waiting:
-        time.sleep(1)
-        order(groups, policies)
-        waiting -= set(select.select(list(waiting), [], [], 0)[0])
     return [group.end()[0] for group, *_ in groups]
+
+
+def crossings(strategy):
+    """The path of each ring between the racks. Without one it is left to a hash; then it is none."""
+    return [next((path for path in channel["paths"] if path), None) for channel in strategy["channels"]]
 
 
 def order(groups, policies):
@@ -180,7 +180,10 @@ def lasted(operations):
 
 # A group that is like VGG, and two that are like GPT: bytes and milliseconds, as published, with a thousandth of the bytes.
 VGG, GPT = (574_668, 160), (83_886, 6)
-ITERATIONS = {"A": 40, "B": 400, "C": 700}
+# Hosts and priority of each tenant: A has two ranks on one host of each rack, B and C one on the other hosts.
+TENANTS = {"A": ([0, 0, 2, 2], "high", VGG), "B": ([1, 3], "normal", GPT), "C": ([1, 3], "bulk", GPT)}
+# A ends first, B at about the same time and C at twice that, as published with `ffa`: A is never alone.
+ITERATIONS = {"A": 30, "B": 500, "C": 950}
 
 
 def tenants(lab):
@@ -190,27 +193,29 @@ def tenants(lab):
             with lab.services(lab.two_racks()) as services, contextlib.ExitStack() as stack:
                 groups = [(stack.enter_context(Group(services, name, [0, 1, 2, 3])), MIB, 0, 5, 0) for name in ("one", "other")]
                 order(groups, [policy] * 2)
-                rates = [MIB * len(operations) / lasted(operations) for operations in jobs(groups, [policy] * 2)]
+                rates = [MIB * len(operations) / lasted(operations) for operations in jobs(groups)]
                 pairs.append({"policy": policy, "trial": trial, "rates": rates})
                 print(f"two tenants, {policy}: {' '.join(f'{rate / 1e6:.2f}' for rate in rates)} MB/s", flush=True)
     for trial in range(lab.options.trials):
         for name in ("locality", "ffa", "pfa", "ts"):
             with lab.services(lab.two_racks()) as services, contextlib.ExitStack() as stack:
                 groups = []
-                for tenant, hosts, priority, work in (("A", [0, 0, 2, 2], "high", VGG), ("B", [1, 3], "normal", GPT), ("C", [1, 3], "bulk", GPT)):
+                for tenant, (hosts, priority, work) in TENANTS.items():
                     group = stack.enter_context(Group(services, tenant, hosts, priority if name in ("pfa", "ts") else "normal"))
                     groups.append((group, *work, 0, ITERATIONS[tenant]))
-                # Windows follow from operations that have been seen: each runs alone for a while, whatever the policy.
                 order(groups, [name] * 3)
-                for group, *work in groups:
-                    group.do("job", *work[:2], 2, 0)
-                order(groups, [name] * 3)
-                found = jobs(groups, [name] * 3, again=name == "ts")
-                seen = [services.show(tenant) for tenant in ITERATIONS]
-                three.append({"policy": name, "trial": trial, "seconds": [lasted(operations) for operations in found],
-                              "windows": [one["strategy"].get("windows") is not None for one in seen]})
-                print(f"three tenants, {name}: {' '.join(f'{seconds:.2f}' for seconds in three[-1]['seconds'])} s", flush=True)
-    return {"pairs": pairs, "three": three}
+                rings = [crossings(services.show(tenant)["strategy"]) for tenant in TENANTS]
+                found = jobs(groups)
+                seen = [services.show(tenant) for tenant in TENANTS]
+                # What A would take if links were divided evenly among flows at each moment, and nothing else took time.
+                shared = tenant_shares.seconds([(rings[place], 2 * (len(hosts) - 1) / len(hosts) * work[0], work[1] / 1e3, ITERATIONS[tenant])
+                                                for place, (tenant, (hosts, _, work)) in enumerate(TENANTS.items())],
+                                               lab.options.spine_mbit * 1e6 / 8 * PAYLOAD)
+                three.append({"policy": name, "trial": trial, "seconds": [lasted(operations) for operations in found], "rings": rings, "shared": shared,
+                              "held": [one["figures"]["held_us"] / 1e6 for one in seen], "reasons": [one["reasons"][0] for one in seen]})
+                print(f"three tenants, {name}: {' '.join(f'{seconds:.2f}' for seconds in three[-1]['seconds'])} s, by shares "
+                      f"{' '.join(f'{seconds:.2f}' for seconds in shared)} s, held {' '.join(f'{held:.2f}' for held in three[-1]['held'])} s", flush=True)
+    return {"pairs": pairs, "three": three, "iterations": list(ITERATIONS.values())}
 
 
 def background(lab):

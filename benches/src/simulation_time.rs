@@ -55,6 +55,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
         stateful: false,
         follows_event_time: false,
         on_one_worker: false,
+        survive: 0,
         fused: Vec::new(),
     };
     let class = |location, count: usize| WorkerClass {
@@ -121,6 +122,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
         workers: used(0, edge).chain(used(1, cloud)).collect(),
         hostings: hosting(0, 0, edge).chain(hosting(1, edge, cloud)).collect(),
         classes: classes.collect(),
+        fallbacks: Vec::new(),
     };
     (problem, solution)
 }

@@ -6,7 +6,7 @@ use tidemill_app::emulation::Emulated;
 use tidemill_app::emulation::comparison::{Comparison, Row, Verdict};
 use tidemill_app::emulation::speeds::Basis;
 use tidemill_app::emulation::wires::EmulatedWire;
-use tidemill_app::figures::{bytes, grouped, milliseconds, rate};
+use tidemill_app::figures::{grouped, milliseconds, rate, traffic};
 use tidemill_drawing::markup::Markup;
 use tidemill_engine::{RunReport, WireReport};
 
@@ -300,7 +300,7 @@ fn figure(row: &Row, value: f64) -> String {
         "ms" => milliseconds(value),
         "%" => format!("{value:.1} %"),
         "$/h" => format!("{value:.4} $/h"),
-        "B/s" => format!("{}/s", bytes(value.round().max(0.0) as u64)),
+        "B/s" => traffic(value),
         unit => format!("{value} {unit}"),
     }
 }

@@ -5,7 +5,7 @@ pub(crate) use profile::{FitArguments, PredictArguments, ProfileArguments, Profi
 mod planning;
 
 pub(crate) use planning::{
-    ExplainArguments, FleetSetting, Front, GoalChoice, LatencyChoice, LevelSetting, PlanArguments,
+    ExplainArguments, FleetSetting, Front, GoalChoice, LatencyChoice, LevelSetting, Losses, PlanArguments,
     PlanOutput, PlanVerb, PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice,
 };
 
@@ -35,6 +35,11 @@ mod requirements;
 pub(crate) use requirements::RequirementsArguments;
 
 mod groups;
+mod job;
+
+#[cfg(feature = "cluster")]
+pub(crate) use job::{FetchJobArguments, JobChoice, JobLogsArguments, QueueArguments, SubmitJobArguments};
+pub(crate) use job::{JobVerb, SimulateJobsArguments};
 
 pub(crate) use device::{
     AUTO as AUTO_BACKEND, DeviceCertificateArguments, DeviceChoice, DeviceLimitsArguments,
@@ -182,6 +187,12 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: StateVerb,
     },
+    /// Queue work that ends, list it, and fetch its results.
+    Job {
+        /// The verb.
+        #[command(subcommand)]
+        verb: JobVerb,
+    },
     /// The verbs of clusters and deployments.
     #[cfg(feature = "cluster")]
     #[command(flatten)]
@@ -275,10 +286,10 @@ pub(crate) struct ManArguments {
   tidemill validate workflow.yaml --output json
   tidemill validate workflow.yaml --without-files     its pictures and models are on other machines
 
-The keys of a file show whether it is a workflow, plan, infrastructure, model manifest, profile or file of tests. Exit
+The keys of a file show whether it is a workflow, plan, infrastructure, model manifest, profile, job or file of tests. Exit
 code 78 if any file is wrong.")]
 pub(crate) struct ValidateArguments {
-    /// Files to check: workflows, plans, infrastructures, model manifests, profiles, tests.
+    /// Files to check: workflows, plans, infrastructures, model manifests, profiles, jobs, tests.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Read no data and no models, for a workflow whose files are on other machines. Checks the workflow itself and the
@@ -370,6 +381,8 @@ pub(crate) enum SchemaFile {
     Profile,
     /// Tests of workflows.
     Test,
+    /// Jobs.
+    Job,
 }
 
 impl SchemaFile {
@@ -382,6 +395,7 @@ impl SchemaFile {
             SchemaFile::Model => "model",
             SchemaFile::Profile => "profile",
             SchemaFile::Test => "test",
+            SchemaFile::Job => "job",
         }
     }
 }

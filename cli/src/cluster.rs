@@ -7,6 +7,7 @@ pub(crate) mod join_file;
 mod leading;
 mod logs;
 mod net;
+mod net_metrics;
 mod net_serve;
 mod net_stub;
 mod people;
@@ -17,8 +18,9 @@ mod serving;
 mod submitting;
 mod top;
 
+pub(crate) use asking::{ask, json};
 pub(crate) use connect::{client, failure};
-pub(crate) use submitting::begin;
+pub(crate) use submitting::{begin, send};
 
 use crate::arguments::{ClusterVerb, PlanApplyArguments, note_old_spelling, note_plan_apply};
 use crate::exit::Exit;
@@ -31,6 +33,7 @@ pub(crate) fn verb(verb: &ClusterVerb, terminal: &Terminal) -> anyhow::Result<Ex
     match verb {
         ClusterVerb::Controller(arguments) => serving::controller(arguments, terminal),
         ClusterVerb::Worker(arguments) => serving::worker(arguments, terminal),
+        ClusterVerb::TaskProcess => serving::task(),
         ClusterVerb::Login(arguments) => connect::login(arguments, terminal),
         ClusterVerb::Token(arguments) => asking::token(arguments, terminal),
         ClusterVerb::Submit(arguments) => submitting::submit(arguments, terminal),

@@ -246,6 +246,14 @@ impl Story<'_> {
             }
             indented(&table, out)?;
         }
+        for (index, price) in self.explanation().losses.iter().enumerate() {
+            if index == 0 {
+                writeln!(out, "\nlosses of workers")?;
+            }
+            let changed = self.changed(price.after.as_ref());
+            let changed = if changed.is_empty() { changed } else { format!(" ({changed})") };
+            writeln!(out, "  {}{changed}", proofs::losses_text(price))?;
+        }
         if !self.is_left_out(Section::Rejected) {
             self.write_rejected(out)?;
         }
@@ -420,6 +428,16 @@ impl Story<'_> {
                 "variants": self.variants(&rejected.solution),
             })
         });
+        let losses = self.explanation().losses.iter().map(|price| {
+            json!({
+                "survived": price.survived,
+                "instead": price.instead,
+                "least": price.price.map(|(low, _)| low),
+                "most": price.price.map(|(_, high)| high),
+                "unit": "$/h",
+                "what_changes": self.changed(price.after.as_ref()),
+            })
+        });
         let given = self.given.map(|given| self.given_value(given));
         let percentiles = self.explanation().percentiles.iter().map(|of| {
             let least = of.least.is_finite().then_some(of.least);
@@ -435,6 +453,7 @@ impl Story<'_> {
             "weak_figures": weak_value(&self.weak),
             "binding": self.explanation().binding.iter().map(|b| self.binding(b)).collect::<Vec<_>>(),
             "prices": prices.collect::<Vec<_>>(),
+            "losses": losses.collect::<Vec<_>>(),
             "rejected": rejected.collect::<Vec<_>>(),
             "devices": self.explanation().devices.iter().map(|reason| self.device_value(reason)).collect::<Vec<_>>(),
             "percentiles": percentiles.collect::<Vec<_>>(),

@@ -51,6 +51,7 @@ pub(crate) const CLUSTER: &Feature = &Feature {
         "status",
         "stop",
         "submit",
+        "task-process",
         "token",
         "top",
         "undrain",

@@ -33,6 +33,7 @@ mod health;
 mod html_table;
 mod init;
 mod interrupt;
+mod job;
 mod manual;
 mod models;
 #[cfg(feature = "cluster")]
@@ -100,6 +101,7 @@ pub fn main() -> ! {
         Verb::Device { verb } => device::device(&verb, &terminal),
         Verb::Tap(arguments) => tap::tap(&arguments, &terminal),
         Verb::State { verb } => state::state(&verb, &terminal),
+        Verb::Job { verb } => job::job(&verb, &terminal),
         #[cfg(feature = "cluster")]
         Verb::Cluster(verb) => cluster::verb(&verb, &terminal),
         Verb::Version(arguments) => version::version(&arguments),

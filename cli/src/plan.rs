@@ -8,12 +8,13 @@ pub(crate) mod relaxed;
 mod steps;
 mod surface;
 mod table;
+mod what_if;
 
 pub(crate) use table::rate;
 pub(crate) use tidemill_app::figures::dollars;
 pub(crate) use tidemill_app::planned::Planned;
 
-use crate::arguments::{Front, LatencyChoice, PlanArguments, PlanOutput, PlanVerb};
+use crate::arguments::{Front, LatencyChoice, Losses, PlanArguments, PlanOutput, PlanVerb};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
 use expected::Nearest;
@@ -27,9 +28,11 @@ use tidemill_app::planned::{JudgedPlan, guaranteed, planned};
 use tidemill_app::planning::{Case, tell};
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::planners::obstacle::{Obstacle, obstacle};
-use tidemill_optimizer::solution::{Outcome, Status};
+use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_spec::plan::{LatencyBasis, Plan};
 use tidemill_spec::profile::How;
+use what_if::WhatIf;
 
 /// A predicted time used by a plan.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -77,6 +80,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) expectation: Option<&'a Expectation>,
     /// Without a plan: the necessary relaxations; `None` if they were not searched.
     pub(crate) give_way: Option<&'a GiveWay>,
+    /// What losses of workers leave, if that is asked.
+    pub(crate) what_if: Option<&'a WhatIf>,
     /// Number of simulated plans, if plans were simulated to find one.
     pub(crate) search: Option<Simulated>,
 }
@@ -162,6 +167,12 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         let text = planned.plan.to_yaml()?;
         file.write(|out| out.write_all(text.as_bytes()))?;
     }
+    let what_if = match (arguments.what_if, &planned, &outcome.solution) {
+        (Some(Losses(most)), Some(planned), Some(chosen)) => {
+            Some(WhatIf::new(&case, &assembly.problem, (planned, chosen), most)?)
+        }
+        _ => None,
+    };
     let answer = Answer {
         case: &case,
         assembly: &assembly,
@@ -169,6 +180,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         planned: planned.as_ref(),
         expectation: expectation.as_ref(),
         give_way: give_way.as_ref(),
+        what_if: what_if.as_ref(),
         search,
     };
     let mut stdout = crate::answer::out();
@@ -185,6 +197,17 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         terminal.note(&format!("the plan is in {}", path.display()));
     }
     Ok(if planned.is_some() { Exit::Success } else { Exit::No })
+}
+
+/// The model of an operator in a solution, if it has models.
+pub(crate) fn variant_of<'a>(
+    case: &Case,
+    problem: &'a Problem,
+    solution: &Solution,
+    operator: usize,
+) -> Option<&'a str> {
+    let facts = &problem.operators[operator];
+    case.models.contains_key(&facts.id).then(|| facts.variants[solution.variants[operator]].id.as_str())
 }
 
 /// The word for a status.

@@ -21,7 +21,7 @@ use tidemill_optimizer::solution::Solution;
 use tidemill_simulator::{
     Arrivals, Ended, Knowledge, Options, Simulation, SimulationError, Spacing, Times, Trace, simulate_watched,
 };
-use tidemill_spec::plan::{Plan, PlanFile};
+use tidemill_spec::plan::{LossError, Plan, PlanFile};
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::LatencySlo;
 
@@ -52,7 +52,11 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     if found.has_errors() {
         return Err(found.into());
     }
-    case.options.checkpoint_every = Some(file.plan.checkpoint_every);
+    let plan = left(&file.plan, &arguments.lose)?;
+    case.options.checkpoint_every = Some(plan.checkpoint_every);
+    if !arguments.lose.is_empty() {
+        case.options.without.insert(Level::Survive); // of the workers that are left no more are lost
+    }
     // Figures needed only for latency are left out of a problem without a limit on it; the plan may need them.
     let has_limit = case.options.latency.is_some()
         || (case.workflow.slo.latency.is_some() && !case.options.without.contains(&Level::Latency));
@@ -65,7 +69,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
         assembly.problem.limits.latency.clear();
     }
     tell(&assembly.notes, terminal);
-    let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
+    let solution = solution_of(&case.inputs(), &assembly, &plan).map_err(|error| {
         Failure::new(Kind::Configuration, format!("the plan is not for these files: {error}"))
             .with_help("give the infrastructure and the profiles of the plan, or plan again")
     })?;
@@ -75,7 +79,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     let options = Options {
         seconds: arguments.duration.map_or_else(|| trace.map_or(DEFAULT_SECONDS, Trace::seconds), in_seconds),
         seed: arguments.seed,
-        ..simulation_options(&case, &assembly, &solution, &file.plan)
+        ..simulation_options(&case, &assembly, &solution, &plan)
     };
     let interrupt = Interrupt::listen()?;
     interrupt.is_watched();
@@ -90,7 +94,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     let story = Story {
         case: &case,
         assembly: &assembly,
-        plan: &file.plan,
+        plan: &plan,
         solution: &solution,
         workers: worker_names(&assembly, &solution),
         stages: stage_names(&assembly, &solution),
@@ -115,6 +119,21 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
         Ended::Interrupted => Exit::Interrupted,
         _ if story.is_kept() => Exit::Success,
         _ => Exit::No,
+    })
+}
+
+/// The plan after the loss of workers.
+fn left(plan: &Plan, lost: &[String]) -> Result<Plan, Failure> {
+    if lost.is_empty() {
+        return Ok(plan.clone());
+    }
+    plan.without(&lost.iter().cloned().collect()).map_err(|error| {
+        let names: Vec<&str> = plan.workers.iter().map(|worker| worker.id.as_str()).collect();
+        let help = match error {
+            LossError::Worker(_) => format!("name workers of the plan: {}", names.join(", ")),
+            _ => "`tidemill plan --slo survive=1` makes plans that go on without a worker".to_owned(),
+        };
+        Failure::new(Kind::Usage, format!("without {}: {error}", lost.join(", "))).with_help(help)
     })
 }
 

@@ -16,6 +16,7 @@ use tidemill_inference::{load_manifest, location};
 use tidemill_operators::bind::{BoundWorkflow, Unopened};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::job::JobFile;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::profile::ProfileFile;
 use tidemill_spec::variables::environment;
@@ -32,6 +33,7 @@ enum FileKind {
     Model,
     Profile,
     Test,
+    Job,
 }
 
 impl FileKind {
@@ -43,6 +45,7 @@ impl FileKind {
             FileKind::Model => "model",
             FileKind::Profile => "profile",
             FileKind::Test => "test file",
+            FileKind::Job => "job file",
         }
     }
 
@@ -55,6 +58,7 @@ impl FileKind {
             FileKind::Model => &["sha256", "backends", "licence"],
             FileKind::Profile => &["services", "machines", "messages"],
             FileKind::Test => &["tests"],
+            FileKind::Job => &["job"],
         }
     }
 }
@@ -126,6 +130,7 @@ fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
         FileKind::Model,
         FileKind::Profile,
         FileKind::Test,
+        FileKind::Job,
     ];
     // Without a distinctive key it is taken for a workflow, whose errors then say what is missing.
     let has = |kind: &FileKind| kind.keys().iter().any(|key| tree.get(key).is_some());
@@ -187,6 +192,7 @@ fn check_file(
         FileKind::Profile => check_profile(file, workflows, listener).map(Right::from),
         FileKind::Infrastructure => Infrastructure::load(file).map(|_| Right::default()),
         FileKind::Model => check_model(file, looks).map(Right::from),
+        FileKind::Job => JobFile::load(file).map(|_| Right::default()),
         FileKind::Test => WorkflowTests::load(file).map(|tests| count_of(tests.tests.len()).into()),
     }
 }

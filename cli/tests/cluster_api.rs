@@ -75,7 +75,8 @@ def check(value, schema, at):
 called = 0
 for path, methods in document["paths"].items():
     operation = methods.get("get")
-    if operation is None:
+    # This cluster has no job; cluster_jobs.rs asks for jobs.
+    if operation is None or "{job}" in path:
         continue
     filled = path
     for parameter in operation["parameters"]:

@@ -4,13 +4,14 @@ use crate::live::{endless, get, serving, until_committed};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use tidemill_app::metrics::device::ALL as DEVICE;
+use tidemill_app::metrics::groups::ALL as GROUPS;
 use tidemill_app::metrics::{Metric, MetricKind, PROCESS, runs};
 use tidemill_cluster::metrics::{AGENT, CONTROLLER};
 
 const PAGE: &str = "docs/reference/metrics.md";
 
 fn all() -> impl Iterator<Item = &'static Metric> {
-    runs().iter().chain(CONTROLLER).chain(AGENT).chain(DEVICE).chain(PROCESS)
+    runs().iter().chain(CONTROLLER).chain(AGENT).chain(DEVICE).chain(GROUPS).chain(PROCESS)
 }
 
 /// Names, kinds and labels of a served text that the inventory lacks.
@@ -61,7 +62,7 @@ fn word(kind: MetricKind) -> &'static str {
 fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n<!-- Made from the program by cli/tests/metrics_inventory.rs; changes here are lost. \
-         -->\n\nThe metrics of `tidemill run --metrics`, of a controller, of an agent and of a device, for Prometheus. \
+         -->\n\nThe metrics of `tidemill run --metrics`, of a controller, of an agent, of a device and of groups of programs, for Prometheus. \
          [Watching a cluster](../watching.md) shows its configuration. Names of counters end with `_total`, \
          names of histograms with `_bucket`, `_sum` and `_count`. Labels in *italics* are optional: `run` \
          and `cluster_worker` in a cluster, `variant` of models.\n",
@@ -71,6 +72,7 @@ fn page() -> String {
         ("Of a controller", CONTROLLER),
         ("Of an agent", AGENT),
         ("Of a device", DEVICE),
+        ("Of groups of programs", GROUPS),
         ("Of the process of a controller or an agent", PROCESS),
     ];
     for (title, metrics) in parts {

@@ -41,8 +41,14 @@ impl Served {
         address.strip_prefix("tcp://").unwrap().to_owned()
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("net.sock")
+    }
+
+    /// Ends it as the system does.
+    pub(crate) fn end(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
+        let _ = self.process.wait();
     }
 
     pub(crate) fn tidemill(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -82,8 +88,10 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
-        let _ = self.process.wait();
+        // One that has ended is none any more.
+        if matches!(self.process.try_wait(), Ok(None)) {
+            self.end();
+        }
     }
 }
 
@@ -166,4 +174,35 @@ fn an_address_that_others_cannot_dial_is_refused_with_the_fix() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(text), "{stderr}");
     }
+}
+
+#[test]
+fn metrics_of_groups_are_served_and_the_last_minute_is_shown() {
+    let served = Served::start("alone", &["--metrics", "127.0.0.1:0"]);
+    served.until("it serves", |listing| listing["hosts"][0]["address"].is_string());
+    let log = served.log();
+    let address = log.split("metrics at http://").nth(1).and_then(|rest| rest.split("/metrics").next());
+    let address = address.unwrap_or_else(|| panic!("{log}")).to_owned();
+    let group = served.join("measured", 0, 1);
+    let buffer = group.buffer(Element::I64, 100).unwrap();
+    for _ in 0..3 {
+        group.all_reduce(&buffer, Reduction::Sum).unwrap().wait().unwrap();
+    }
+    group.broadcast(&buffer, 0).unwrap().wait().unwrap();
+    let answer = crate::live::get(&address, "/metrics");
+    for expected in [
+        ("tidemill_group_operations_total", "operation=\"all-reduce\"} 3"),
+        ("tidemill_group_operations_total", "operation=\"broadcast\"} 1"),
+        ("tidemill_group_bytes_total", "operation=\"all-reduce\"} 2400"),
+        ("tidemill_group_lost_ranks_total{group=\"measured\"", "} 0"),
+        ("tidemill_group_stalled_seconds_total", "} 0"),
+    ] {
+        let is_meant = |line: &str| line.starts_with(expected.0) && line.contains(expected.1);
+        assert!(answer.lines().any(is_meant), "{expected:?} in {answer}");
+    }
+    let text = answer.split("\r\n\r\n").nth(1).unwrap();
+    assert_eq!(crate::metrics_inventory::unknown(text), Vec::<String>::new());
+    served.until("its figures have come", |listing| listing["groups"][0]["minute"]["operations"] == 4);
+    let (_, shown, _) = served.tidemill(&["collective", "show", "measured"]);
+    assert!(shown.contains("4 operations") && shown.contains("    in the last "), "{shown}");
 }

@@ -4,6 +4,7 @@ use crate::live::until;
 use crate::net_groups::{PATIENCE, Served};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_collective::client::{Error, Group, JoinOptions};
 use tidemill_collective::element::{Element, Reduction};
@@ -67,6 +68,21 @@ fn services_with_certificates_of_one_authority_compute_and_others_are_turned_awa
     until(|| closed.log().contains("the peer does not speak TLS"));
     until(|| open.log().contains("the peer uses certificates, and this side has none"));
     hub.until("only those of its authority are registered", |listing| hosts(listing) == 2);
+}
+
+#[test]
+fn a_service_ends_in_order_while_the_one_that_introduces_ranks_never_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut served = Served::start("edge", &["--groups-at", &silent.local_addr().unwrap().to_string()]);
+    let socket = served.socket();
+    let sockets = [tidemill_collective::protocol::socket_of(&socket), socket];
+    until(|| sockets.iter().all(|socket| socket.exists()));
+    // It has dialled, and waits for the answer.
+    let dialled = silent.accept().unwrap();
+    served.end();
+    // A process that has to be killed leaves its sockets.
+    assert!(!sockets.iter().any(|socket| socket.exists()), "{}", served.log());
+    drop(dialled);
 }
 
 /// Local addresses and ports of connections to a port of loopback.

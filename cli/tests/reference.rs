@@ -40,6 +40,11 @@ const PAGES: &[(&str, &str, &str)] = &[
         "Test reference",
         "All keys of a file with tests of a workflow. [Testing a workflow](../testing.md) explains them by examples.",
     ),
+    (
+        "job",
+        "Job reference",
+        "All keys of a file with a job. [The queue of jobs](../job-queue.md) explains them by examples.",
+    ),
 ];
 
 #[test]

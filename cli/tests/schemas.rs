@@ -16,7 +16,7 @@ fn the_schemas_that_depend_on_the_program_are_up_to_date() {
 
 #[test]
 fn all_kinds_of_files_have_a_schema() {
-    for kind in ["workflow", "infrastructure", "plan", "model", "profile", "test"] {
+    for kind in ["workflow", "infrastructure", "plan", "model", "profile", "test", "job"] {
         let schema = tidemill(&["schema", kind]).expect(0).json();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema", "{kind}");
     }

@@ -15,6 +15,7 @@ mod parts;
 mod policies;
 mod probing;
 mod relay;
+pub(crate) mod tasks;
 mod transport;
 
 pub(crate) use joining::{join, renew};
@@ -44,6 +45,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tasks::Tasks;
 use tidemill_app::metrics::MetricsPort;
 pub use tidemill_hints::collect::Prefix;
 use tidemill_identity::{IdentityError, JoinAddress, Serial, Timestamp, WorkerFolder};
@@ -95,6 +97,8 @@ pub struct AgentOptions {
     /// The command that is the machine's transport service: it calls [`tidemill_app::net_process::serve`]. Empty: the machine has
     /// none.
     pub net_command: Vec<String>,
+    /// The command that is the process of a task: it calls [`crate::task_process::serve`]. Its first word is the program of this worker.
+    pub task_command: Vec<String>,
     /// Port for metrics.
     pub metrics: Option<Arc<MetricsPort>>,
 }
@@ -130,6 +134,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// Heartbeats that are refused one after another are sent again after twice as long each, but no longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// Least pause before the next heartbeat, whatever the controller asks for.
+const LEAST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the pause before the next heartbeat, after a number of refusals.
 fn pause_after(refusals: u32) -> Duration {
@@ -214,6 +220,14 @@ pub fn serve(
     let certificates = (identity.certificates, transport);
     let hosts = Hosts::new(options, address, &fetcher, &blobs, &folders, certificates)?;
     let health = health::first(files_at, hosts.no_control_groups());
+    let settings = tasks::Settings {
+        root: options.folder.join("jobs"),
+        command: options.task_command.clone(),
+        worker: host.worker.clone(),
+        confinement: hosts.confinement(),
+    };
+    let tasks = Tasks::open(settings, &client, &fetcher, &blobs);
+    let session = tidemill_app::processes::secret_number().map_err(system("/dev/urandom"))?;
     let mut agent = Agent {
         capacities: Capacities::new(&options.capacity),
         backends,
@@ -222,6 +236,9 @@ pub fn serve(
         credentials,
         blobs,
         folders,
+        tasks,
+        // Exact in programs that read numbers of JSON as floating point.
+        session: u64::try_from(session % (1 << 52)).unwrap_or(0) + 1,
         parts,
         prober: Prober::default(),
         meter,
@@ -232,6 +249,7 @@ pub fn serve(
         health,
         held: None,
         lost_files: 0,
+        of_hosts: BTreeSet::new(),
         follows: None,
         term: 0,
         renews_at: None,
@@ -239,11 +257,13 @@ pub fn serve(
     let beats = Client::of_worker(&options.controller, &agent.credentials)?.with_patience(HEARD).at_once();
     let mut is_heard = true;
     let mut refusals = 0_u32;
+    let mut soon = None;
     // Without a list of backends the controller may assign work that cannot run here.
     agent.backends.wait(FIRST_LOOK);
     while !end.load(Ordering::Acquire) {
         agent.renew_if_due(&mut folder, &beats, &client);
         let heartbeat = agent.heartbeat();
+        let asked_at = tasks::asked_at();
         // A heartbeat may arrive twice.
         let answer = beats.post_again::<Duties>("/v1/heartbeat", &heartbeat);
         let expires = folder.current().map(|identity| identity.facts.not_after);
@@ -251,12 +271,13 @@ pub fn serve(
         match answer {
             Ok(duties) => {
                 refusals = 0;
+                soon = duties.pause_milliseconds.map(Duration::from_millis);
                 if !std::mem::replace(&mut is_heard, true) {
                     tracing::info!("the controller is reachable again");
                 }
                 let place = beats.place();
                 agent.was_heard(heartbeat);
-                if !agent.follow(duties, &place) {
+                if !agent.follow(duties, &place, asked_at) {
                     tracing::warn!(
                         "{place} no longer leads, but does not know it: asking another controller"
                     );
@@ -264,6 +285,7 @@ pub fn serve(
                 }
             }
             Err(error) if error.is_revocation() => {
+                agent.tasks.end();
                 agent.hosts.end();
                 return Err(error.into());
             }
@@ -271,7 +293,10 @@ pub fn serve(
                 if error.is_refusal() {
                     refusals = refusals.saturating_add(1);
                 }
-                agent.hosts.log_again(heartbeat.logs);
+                let is_of_task = |line: &crate::api::LogLine| line.run.starts_with(tasks::PREFIX);
+                let (of_tasks, of_hosts) = heartbeat.logs.into_iter().partition(is_of_task);
+                agent.tasks.log_again(of_tasks);
+                agent.hosts.log_again(of_hosts);
                 if std::mem::replace(&mut is_heard, false) {
                     tracing::warn!(
                         "{error}; the processes here continue, and the agent looks for the controller"
@@ -279,8 +304,11 @@ pub fn serve(
                 }
             }
         }
-        agent.hosts.look(pause_after(refusals));
+        // Not while the controller is away.
+        let soon = soon.take().filter(|_| refusals == 0).map(|pause| pause.max(LEAST_PAUSE));
+        agent.hosts.look(soon.unwrap_or(pause_after(refusals)));
     }
+    agent.tasks.end();
     agent.hosts.end();
     Ok(())
 }
@@ -293,6 +321,9 @@ struct Agent<'a> {
     credentials: Credentials,
     blobs: Arc<Blobs>,
     folders: Arc<Folders>,
+    tasks: Tasks,
+    /// Number of this process, by which the controller knows that tasks of an earlier one have ended.
+    session: u64,
     hosts: Hosts,
     parts: Parts,
     prober: Prober,
@@ -306,6 +337,8 @@ struct Agent<'a> {
     held: Option<BTreeSet<String>>,
     /// Number of kept files that are gone and not yet reported to the controller.
     lost_files: u64,
+    /// Digests of the files of the assignments that are followed.
+    of_hosts: BTreeSet<String>,
     /// Digest of the assignments that are followed.
     follows: Option<String>,
     /// The last term of a controller that was followed.
@@ -337,7 +370,7 @@ impl Agent<'_> {
             only_dials: self.options.only_dials,
             paths: self.options.paths.paths.iter().map(|path| path.id.clone()).collect(),
             hosts,
-            logs: self.hosts.take_logs(),
+            logs: self.hosts.take_logs().into_iter().chain(self.tasks.take_logs()).collect(),
             health: Some(health::now(&self.health, &self.options.folder, self.services.states())),
             held: (!is_known).then(|| held.into_iter().collect()),
             folders: self.folders.told(&active),
@@ -350,6 +383,8 @@ impl Agent<'_> {
             net: self.policies.report(),
             fetching: Some(self.fetching()),
             groups_at: self.groups.groups_at(),
+            session: self.session,
+            tasks: self.tasks.statuses(),
         }
     }
 
@@ -369,7 +404,7 @@ impl Agent<'_> {
     }
 
     /// Does what the controller at this place says; false: it is not the one that leads any more.
-    fn follow(&mut self, duties: Duties, place: &str) -> bool {
+    fn follow(&mut self, duties: Duties, place: &str, asked_at: u64) -> bool {
         if duties.term < self.term {
             return false;
         }
@@ -385,7 +420,14 @@ impl Agent<'_> {
         }
         if !duties.is_same {
             let needed = duties.assignments.iter().flat_map(|one| &one.bundle.files);
-            self.blobs.need(needed.map(|file| file.digest.clone()).collect());
+            self.of_hosts = needed.map(|file| file.digest.clone()).collect();
+        }
+        let of_tasks = self.tasks.needed(duties.jobs.as_ref());
+        self.blobs.need(self.of_hosts.union(&of_tasks).cloned().collect());
+        if let Some(jobs) = duties.jobs {
+            self.tasks.follow(jobs, asked_at);
+        }
+        if !duties.is_same {
             self.hosts.follow(duties.assignments, &duties.unsettled);
             self.follows = Some(duties.digest).filter(|digest| !digest.is_empty());
         }

@@ -41,6 +41,13 @@
 //! | `POST /v1/runs/NAME/remove` | operator | removes an ended run and its files, [`RemovedView`] |
 //! | `GET /v1/runs/NAME/results` | viewer | [`ResultView`]s |
 //! | `GET /v1/runs/NAME/results/SINK` | viewer | committed bytes, optionally from one of them on (`Range: bytes=N-`) |
+//! | `POST /v1/jobs` | operator | [`JobSubmission`] to [`JobView`] |
+//! | `GET /v1/jobs`, `GET /v1/jobs/JOB` | viewer | [`JobView`] |
+//! | `DELETE /v1/jobs/JOB` | operator | cancels, [`JobView`] |
+//! | `GET /v1/jobs/JOB/explanation` | viewer | [`JobExplanation`] |
+//! | `GET /v1/jobs/JOB/logs?after=N` | viewer | [`LogLine`]s |
+//! | `POST /v1/jobs/JOB/tasks/RANK/INCARNATION/missing` | worker | list of digests to the missing ones |
+//! | `PUT /v1/jobs/JOB/tasks/RANK/INCARNATION/files/DIGEST` | worker | bytes of a checkpoint or a result |
 //! | `PUT`, `POST /v1/file-parts/NUMBER` | worker | bytes or [`FilePartRefused`] to the next [`FilePart`]s |
 //! | `POST /v1/blobs/DIGEST/source` | worker | [`SourceRequest`] to [`Source`] |
 //! | `GET /v1/controller` | viewer | [`ControllerView`] |
@@ -51,6 +58,8 @@ mod feeds;
 mod files;
 mod groups;
 mod health;
+mod jobs;
+mod losses;
 mod net;
 mod people;
 mod planning;
@@ -66,6 +75,8 @@ pub use health::{
     ControllerView, Health, LinkView, Probe, ProbeView, Probed, ServiceHealth, SharedView, StandByView,
     WorkerHealth,
 };
+pub use jobs::*;
+pub use losses::{LossView, covered_in_words};
 pub use net::{NET_POLICY_PREFIX, NetPolicy, NetPolicyOptions, NetReport, WorkerNetView};
 pub use people::{PersonAnswer, PersonRequest, PersonView};
 pub use planning::{
@@ -215,6 +226,12 @@ pub struct Heartbeat {
     /// Where other workers reach its transport service for groups, `HOST:PORT`; none: nowhere.
     #[serde(default)]
     pub groups_at: Option<String>,
+    /// Number of the process of the agent, drawn at its start: tasks of an earlier process have ended.
+    #[serde(default)]
+    pub session: u64,
+    /// Tasks of jobs that it has.
+    #[serde(default)]
+    pub tasks: Vec<TaskStatus>,
 }
 
 /// A process of a run on a worker.
@@ -304,9 +321,15 @@ pub struct Duties {
     /// The assignments are unchanged, so they are not sent again.
     #[serde(default)]
     pub is_same: bool,
+    /// Milliseconds until its next heartbeat; none: as usual.
+    #[serde(default)]
+    pub pause_milliseconds: Option<u64>,
     /// Number of the leader, if there are several controllers: a worker ignores the duties of earlier leaders.
     #[serde(default)]
     pub term: i64,
+    /// Tasks of jobs; none: the controller is older.
+    #[serde(default)]
+    pub jobs: Option<JobDuties>,
 }
 
 /// A process of a run that a worker must have.
@@ -427,6 +450,12 @@ pub struct RunView {
     /// Stages that stand in for others while the link there is cut, and the number of records that they have answered.
     #[serde(default)]
     pub stand_ins: Vec<StandInView>,
+    /// Workers that were lost and whose stages other stages replace, the oldest first. Empty: its plan is whole.
+    #[serde(default)]
+    pub losses: Vec<LossView>,
+    /// Number of further workers that may be lost without a pause for new stages; none: its plan covers no loss (`survive`).
+    #[serde(default)]
+    pub losses_covered: Option<u32>,
     /// Reason for a proposed plan; none: there is no proposal.
     #[serde(default)]
     pub proposal: Option<String>,

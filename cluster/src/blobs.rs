@@ -6,6 +6,7 @@ mod record;
 use crate::api::{Bundle, BundleFile};
 use arriving::Arrivals;
 pub(crate) use beyond::Beyond;
+pub(crate) use record::RECORD as LAID_OUT;
 use record::{RECORD, Record, Stamp, TICK};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,9 +12,11 @@ mod drive;
 mod figures;
 mod groups;
 mod health;
+mod jobs;
 mod launcher;
 mod link_hints;
 mod logs;
+mod losses;
 mod measured_links;
 mod metrics;
 mod net;
@@ -63,6 +65,7 @@ use tidemill_link::remote::{Credentials, RemoteError};
 use tokio::sync::Semaphore;
 
 pub use detection::Detection;
+pub use jobs::JobOptions;
 pub use openapi::document as openapi_document;
 pub use removal::Keeping;
 pub(crate) use results::Which;
@@ -103,6 +106,8 @@ pub struct ControllerOptions {
     pub lifetimes: Lifetimes,
     /// An object store that files of workflows are kept in, too, and that workers have them from.
     pub files: Option<StoredFiles>,
+    /// The queue of jobs.
+    pub jobs: JobOptions,
 }
 
 #[cfg(test)]
@@ -121,6 +126,7 @@ impl ControllerOptions {
             traced: None,
             lifetimes: Lifetimes::default(),
             files: None,
+            jobs: JobOptions::default(),
         }
     }
 }
@@ -214,6 +220,9 @@ pub enum ControllerError {
     /// A name of the controller.
     #[error("{0}")]
     Name(String),
+    /// The queue of jobs.
+    #[error("jobs: {0}")]
+    Jobs(#[from] tidemill_jobs::SettingsError),
     /// The object store for files.
     #[error("files of workflows: {0}")]
     ObjectStore(std::io::Error),
@@ -254,6 +263,11 @@ pub(crate) struct Shared {
     pub(crate) hints: Mutex<link_hints::LinkHints>,
     /// Counters of this process.
     pub(crate) counts: metrics::Counts,
+    pub(crate) job_options: JobOptions,
+    /// When workers left the cluster: their leases may last longer.
+    pub(crate) left: Mutex<BTreeMap<String, std::time::Instant>>,
+    /// Settings of a queue that begins.
+    pub(crate) job_settings: tidemill_jobs::Settings,
     pub(crate) keeping: Keeping,
     pub(crate) traced: Option<Traced>,
     pub(crate) removing: Mutex<()>,
@@ -392,6 +406,9 @@ impl Controller {
             traffic: Mutex::default(),
             hints: Mutex::new(link_hints::LinkHints::new()),
             counts: metrics::Counts::default(),
+            job_options: options.jobs.clone(),
+            left: Mutex::default(),
+            job_settings: options.jobs.settings()?,
             keeping: options.keeping,
             traced: options.traced.clone(),
             removing: Mutex::default(),
@@ -427,6 +444,7 @@ impl Controller {
             watching("tm-notices", change_events::watch)?,
             watching("tm-replanning", replanning::watch)?,
             watching("tm-figures", figures::watch)?,
+            watching("tm-jobs", jobs::watch)?,
         ];
         if let Some(port) = &options.metrics {
             let (of_text, of_figures) = (Arc::downgrade(&shared), Arc::downgrade(&shared));

@@ -2,14 +2,17 @@
 //! share them.
 mod folder;
 mod in_database;
+mod jobs;
 mod keeper;
 mod keyed;
 
 use crate::api::{
-    Bundle, Event, ModelView, NetPolicy, PlanChange, Planning, PromiseView, Proposal, Quota, Replan, RunState,
+    Bundle, Event, LossView, ModelView, NetPolicy, PlanChange, Planning, PromiseView, Proposal, Quota,
+    Replan, RunState,
 };
 use crate::replanning::Use;
 pub(crate) use folder::{has_change, line_of};
+pub(crate) use jobs::{JobFacts, QueueFacts, TaskFacts, TaskStep, Verdict};
 use keeper::Keeper;
 pub(crate) use keyed::Keyed;
 use serde::{Deserialize, Serialize};
@@ -133,6 +136,9 @@ pub(crate) struct RunFacts {
     /// Time of its end in Unix seconds.
     #[serde(default)]
     pub(crate) ended: Option<u64>,
+    /// Losses that it has survived; none: its plan is whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) survived: Option<Box<Survived>>,
     /// Cancellation is requested, whichever controller drives the run.
     #[serde(default)]
     pub(crate) is_cancelled: bool,
@@ -153,6 +159,15 @@ pub(crate) struct PlannedFacts {
     /// Candidate models of the profile.
     #[serde(default)]
     pub(crate) models: Vec<ModelView>,
+}
+
+/// Workers that were lost to a run and whose stages other stages replace.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Survived {
+    /// The plan before the first loss.
+    pub(crate) plan: Plan,
+    /// The losses, the oldest first.
+    pub(crate) losses: Vec<LossView>,
 }
 
 /// A file that a sink writes.
@@ -184,6 +199,9 @@ pub(crate) struct NextPlan {
     pub(crate) plan: Plan,
     pub(crate) version: u64,
     pub(crate) roles: BTreeMap<String, Role>,
+    /// The losses that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) survived: Option<Box<Survived>>,
 }
 
 /// A replaced plan, and the first version after it.
@@ -191,6 +209,8 @@ pub(crate) struct NextPlan {
 pub(crate) struct FormerPlan {
     pub(crate) plan: Plan,
     pub(crate) roles: BTreeMap<String, Role>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) survived: Option<Box<Survived>>,
     /// Records have reached sinks under the next plan: it can no longer be restored.
     pub(crate) is_past: bool,
 }
@@ -302,6 +322,12 @@ pub(crate) struct Document {
     /// Policies on edges of workers, in the order in which they were attached.
     #[serde(default)]
     pub(crate) net_policies: Vec<NetPolicy>,
+    /// Jobs, by name with number.
+    #[serde(default)]
+    pub(crate) jobs: Keyed<JobFacts>,
+    /// The queue of jobs.
+    #[serde(default)]
+    pub(crate) queue: Arc<QueueFacts>,
     pub(crate) events: VecDeque<Arc<Event>>,
     /// Number of the last event.
     pub(crate) event_number: u64,
@@ -380,6 +406,7 @@ impl RunFacts {
             missed: BTreeSet::new(),
             ended: None,
             is_cancelled: false,
+            survived: None,
             plan_version: 1,
             changes: Vec::new(),
             next: None,

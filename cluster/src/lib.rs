@@ -6,6 +6,7 @@
 //! | who takes workflows and decides? | [`controller`] |
 //! | who runs stages on a machine? | [`agent`] |
 //! | who else has a certificate? | [`member`] |
+//! | what is between an agent and a task of a job? | [`task_process`] |
 //! | how is the controller asked? | [`client`] |
 //! | should it have another plan? | [`replanning`] |
 //! | what does a monitoring system see? | [`metrics`] |
@@ -28,3 +29,4 @@ pub mod parcel;
 pub mod replanning;
 mod run_id;
 mod serving;
+pub mod task_process;

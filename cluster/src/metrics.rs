@@ -29,6 +29,12 @@ pub(crate) const CERTIFICATE: Metric = gauge(
 pub(crate) const HEARTBEATS: Metric =
     counter("tidemill_controller_heartbeats", &[], "Received heartbeats of workers");
 pub(crate) const RUNS: Metric = gauge("tidemill_controller_runs", &["state"], "Runs by state");
+pub(crate) const JOBS: Metric = gauge("tidemill_controller_jobs", &["state"], "Jobs of the queue by state");
+pub(crate) const PREEMPTIONS: Metric = counter(
+    "tidemill_controller_job_preemptions",
+    &[],
+    "Jobs that were ended early, for other jobs or for streams",
+);
 pub(crate) const EVENTS: Metric =
     counter("tidemill_controller_events", &["kind"], "Events since the start of the controller");
 pub(crate) const FILES: Metric =
@@ -50,6 +56,21 @@ pub(crate) const MISSED: Metric = gauge(
     &["workflow", "run", "slo"],
     "1: the last window missed the service level; else 0",
 );
+pub(crate) const LOST_WORKERS: Metric = gauge(
+    "tidemill_run_lost_workers",
+    &["workflow", "run"],
+    "Workers of a run that are lost and whose stages other stages replace (`survive`)",
+);
+pub(crate) const LOSSES_COVERED: Metric = gauge(
+    "tidemill_run_losses_covered",
+    &["workflow", "run"],
+    "Further losses of workers that the plan of a run covers; absent: it covers none when it is whole, either",
+);
+pub(crate) const LOSS_SECONDS: Metric = gauge(
+    "tidemill_run_loss_seconds",
+    &["workflow", "run"],
+    "Time from when the last loss of a worker was noticed to the first record at a sink without it; absent: all workers are there",
+);
 pub(crate) const BUSY: Metric = gauge(
     "tidemill_operator_busy_ratio",
     &["workflow", "run", "operator", "stage", "worker", "cluster_worker"],
@@ -66,12 +87,17 @@ pub const CONTROLLER: &[Metric] = &[
     CERTIFICATE,
     HEARTBEATS,
     RUNS,
+    JOBS,
+    PREEMPTIONS,
     EVENTS,
     FILES,
     FILE_BYTES,
     COST,
     MEASURED,
     MISSED,
+    LOST_WORKERS,
+    LOSSES_COVERED,
+    LOSS_SECONDS,
     BUSY,
 ];
 

@@ -10,6 +10,7 @@
 //! | operators that need all their records in one stage | `meeting` |
 //! | service times of variants on machines | `services` |
 //! | models that run on devices for stages | `devices`, `rows` |
+//! | losses of workers to survive | `losses` |
 //! | rows of accuracy | `accuracy` |
 //! | operators that no link reaches | `reach` |
 //! | when readers see results, checkpoints | `publication` |
@@ -18,6 +19,7 @@
 //! [`Assembly::notes`]. A workflow without enough figures for any plan is refused, with the command that measures them.
 mod accuracy;
 mod devices;
+mod losses;
 mod machines;
 mod meeting;
 mod publication;
@@ -106,6 +108,8 @@ pub struct Options {
     pub accuracy: Option<Percent>,
     /// Bound on latency; none: the workflow's.
     pub latency: Option<LatencySlo>,
+    /// Workers that may be lost at a time; none: the workflow's.
+    pub survive: Option<u32>,
     /// Service levels of the workflow that do not count.
     pub without: BTreeSet<Level>,
     /// Largest share of its time that a worker may be busy.
@@ -129,6 +133,7 @@ impl Default for Options {
             rate: None,
             accuracy: None,
             latency: None,
+            survive: None,
             without: BTreeSet::new(),
             max_utilization: limits.max_utilization,
             return_traffic: limits.return_traffic,
@@ -149,6 +154,8 @@ pub enum Level {
     Accuracy,
     /// Largest end-to-end latency.
     Latency,
+    /// Number of workers that may be lost at a time.
+    Survive,
 }
 
 impl std::fmt::Display for Level {
@@ -157,6 +164,7 @@ impl std::fmt::Display for Level {
             Level::Rate => "rate",
             Level::Accuracy => "accuracy",
             Level::Latency => "latency",
+            Level::Survive => "survive",
         })
     }
 }
@@ -245,6 +253,7 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
     };
     let mut limits = limits(inputs.workflow, options);
     let operators = streams.operators(services);
+    let operators = losses::survive(inputs, options, operators, &mut limits, &mut notes);
     let checkpoint_every = publication::checkpoint_every(inputs, options, &limits, &mut notes);
     limits.publication_seconds =
         publication::seconds(inputs, checkpoint_every, (&operators, &streams.edges, &streams.hosts));

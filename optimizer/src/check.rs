@@ -4,6 +4,7 @@
 //! found here.
 mod keys;
 mod latency;
+mod survive;
 
 use crate::problem::{AccuracyModel, Problem, Producer, Remote, ReturnTraffic};
 use crate::solution::{Hosting, Solution};
@@ -102,12 +103,36 @@ pub enum Violation {
         /// Limit in percent.
         needed: f64,
     },
+    /// After a loss of workers the others do not keep the levels.
+    #[error("after the loss of {}: {violation}", lost_text(lost))]
+    Loss {
+        /// Positions of the lost workers in the solution.
+        lost: Vec<usize>,
+        /// What is wrong then.
+        violation: Box<Violation>,
+    },
+}
+
+fn lost_text(lost: &[usize]) -> String {
+    let named: Vec<String> = lost.iter().map(|worker| format!("worker {worker}")).collect();
+    named.join(" and ")
+}
+
+impl Violation {
+    /// Whether models do not fit into memory, before or after a loss.
+    pub fn is_of_memory(&self) -> bool {
+        match self {
+            Self::Memory { .. } => true,
+            Self::Loss { violation, .. } => violation.is_of_memory(),
+            _ => false,
+        }
+    }
 }
 
 /// Returns all violations of a plan; empty for a correct one.
 ///
 /// Checks shape, loads, waits, memory, one operator per worker, routes, bandwidths, latency of every path of every
-/// route class, and accuracy.
+/// route class, accuracy, and all of these but accuracy after every loss that the plan must survive.
 pub fn check(problem: &Problem, solution: &Solution) -> Vec<Violation> {
     let mut found = shape(problem, solution);
     if !found.is_empty() {
@@ -122,6 +147,18 @@ pub fn check(problem: &Problem, solution: &Solution) -> Vec<Violation> {
         if accuracy.is_none_or(|accuracy| accuracy < needed - 1e-7) {
             found.push(Violation::Accuracy { found: accuracy, needed });
         }
+    }
+    survive::check(problem, solution, &mut found);
+    found
+}
+
+/// All violations but those of accuracy and of losses.
+fn levels(problem: &Problem, solution: &Solution) -> Vec<Violation> {
+    let mut found = shape(problem, solution);
+    if found.is_empty() {
+        workers(problem, solution, &mut found);
+        routes(problem, solution, &mut found);
+        latency::check(problem, solution, &mut found);
     }
     found
 }

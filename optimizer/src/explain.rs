@@ -22,7 +22,7 @@ pub use devices::{DeviceReason, OtherKind};
 pub use front::{FrontPoint, Surface, SurfacePoint, accuracy_front, latency_front};
 pub use percentiles::{OtherPercentile, PercentileCost};
 pub use relax::{MissingWorkers, Relaxation, Relaxed, relaxations};
-pub use scale::{with_accuracy, with_latency, with_rate};
+pub use scale::{with_accuracy, with_latency, with_losses, with_rate};
 
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
@@ -40,6 +40,8 @@ pub struct Explanation {
     pub binding: Vec<Binding>,
     /// Price of a small increase of each service level.
     pub prices: Vec<LevelPrice>,
+    /// Price of surviving losses, compared with surviving fewer.
+    pub losses: Vec<LossPrice>,
     /// The best rejected plans.
     pub rejected: Vec<Rejected>,
     /// How each operator with both possibilities runs: on a device, or on the worker of its stage.
@@ -131,6 +133,19 @@ pub struct LevelPrice {
     pub after: Option<Solution>,
     /// Whether the time limit ended the search.
     pub is_cut: bool,
+}
+
+/// The price of surviving losses of workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LossPrice {
+    /// Workers that may be lost at a time.
+    pub survived: u32,
+    /// Those of the plan that it is compared with.
+    pub instead: u32,
+    /// Additional $/h, proven least and most; none: the search was cut short.
+    pub price: Option<(f64, f64)>,
+    /// The cheaper plan.
+    pub after: Option<Solution>,
 }
 
 /// A rejected plan.

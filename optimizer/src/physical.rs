@@ -8,6 +8,7 @@
 //! - A sink has one stage, on the worker that sends it most of its records.
 //! - Each of several stages of an operator is named `operator@worker`.
 mod devices;
+mod fallbacks;
 mod placement;
 mod read;
 #[cfg(test)]
@@ -17,7 +18,7 @@ pub use read::{ReadError, solution_of};
 
 use crate::assemble::{Assembly, Inputs, outputs_of};
 use crate::cost::{CostError, cost};
-use crate::solution::Solution;
+use crate::solution::{Hosting, Solution};
 use crate::summary::headroom;
 use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +68,7 @@ pub fn physical(
     let variants = variants(inputs, assembly, solution);
     let stages = stages(inputs, assembly, solution, &placement, &classes, &variants);
     let edges = edges(inputs, assembly, &placement, &classes, &variants);
+    let fallbacks = fallbacks::fallbacks(inputs, assembly, solution, &mut placement, &variants)?;
     let problem = &assembly.problem;
     let predicted = Predicted {
         rate: Some(PredictedValue {
@@ -103,6 +105,8 @@ pub fn physical(
         classes,
         edges,
         policies: resolve(workflow, Some(inputs.infrastructure)),
+        survive: if fallbacks.is_empty() { 0 } else { problem.limits.survive },
+        fallbacks,
         predicted: Some(predicted),
         profiles,
         ..Plan::new(PlanWorkflow { name: workflow.name.value.clone(), digest: Some(workflow.digest()) })
@@ -223,35 +227,40 @@ fn stages(
         }
         for id in ids {
             let place = placement.of(id);
-            // Only the operator itself has modes and a device, not those fused into it.
             let hosting = place.hosting.map(|hosting| &solution.hostings[hosting]);
-            let hosting = hosting.filter(|of| assembly.problem.operators[of.operator].id == *operator);
-            let mode = hosting.and_then(|hosting| {
-                let worker = solution.workers[hosting.worker?];
-                let of = &assembly.problem.operators[hosting.operator];
-                let variant = &of.variants[solution.variants[hosting.operator]];
-                variant.modes[worker.class].get(hosting.mode)
-            });
-            let backend = mode.and_then(|mode| mode.backend.clone());
-            stages.push(Stage {
-                variant: variants.get(operator).cloned(),
-                device: hosting
-                    .and_then(|hosting| devices::named(hosting, placement.names()))
-                    .or_else(|| own_device(workflow, operator, backend.as_deref())),
-                backend,
-                remote_run: hosting.and_then(|hosting| devices::remote_run(assembly, solution, hosting)),
-                sends: mode
-                    .and_then(|mode| mode.remote.as_ref())
-                    .map(|remote| remote.sends)
-                    .unwrap_or_default(),
-                share: shares[id].min(1.0),
-                max_batch: mode.map_or(1, |mode| mode.batch),
-                batching_budget: mode.map_or(TimeSpan(0), |mode| nanoseconds(mode.fill_seconds)),
-                ..Stage::new(id, operator, &place.worker)
-            });
+            let own = Stage { share: shares[id].min(1.0), ..Stage::new(id, operator, &place.worker) };
+            stages.push(stage(inputs, assembly, solution, (hosting, placement.names()), variants, own));
         }
     }
     stages
+}
+
+/// A stage with model, mode and device of its hosting.
+fn stage(
+    inputs: &Inputs<'_>,
+    assembly: &Assembly,
+    solution: &Solution,
+    (hosting, names): (Option<&Hosting>, &[String]),
+    variants: &BTreeMap<String, String>,
+    own: Stage,
+) -> Stage {
+    let operator = &own.operator;
+    // Only the operator itself has modes and a device, not those fused into it.
+    let hosting = hosting.filter(|of| assembly.problem.operators[of.operator].id == *operator);
+    let mode = hosting.and_then(|hosting| assembly.problem.mode_of(solution, hosting));
+    let backend = mode.and_then(|mode| mode.backend.clone());
+    Stage {
+        variant: variants.get(operator).cloned(),
+        device: hosting
+            .and_then(|hosting| devices::named(hosting, names))
+            .or_else(|| own_device(inputs.workflow, operator, backend.as_deref())),
+        backend,
+        remote_run: hosting.and_then(|hosting| devices::remote_run(assembly, solution, hosting)),
+        sends: mode.and_then(|mode| mode.remote.as_ref()).map(|remote| remote.sends).unwrap_or_default(),
+        max_batch: mode.map_or(1, |mode| mode.batch),
+        batching_budget: mode.map_or(TimeSpan(0), |mode| nanoseconds(mode.fill_seconds)),
+        ..own
+    }
 }
 
 fn nanoseconds(seconds: f64) -> TimeSpan {

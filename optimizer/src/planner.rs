@@ -17,6 +17,27 @@ pub trait Planner {
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError>;
 }
 
+/// Refuses a problem whose plans must survive losses, for a planner that does not plan for them.
+///
+/// # Errors
+/// [`PlannerError::Unsupported`], which names the planner that does.
+pub(crate) fn without_losses(planner: &str, problem: &Problem) -> Result<(), PlannerError> {
+    match problem.limits.survive {
+        0 => Ok(()),
+        losses => Err(PlannerError::Unsupported {
+            planner: planner.to_owned(),
+            reason: format!(
+                "only the planner `exact` makes plans that survive {}",
+                if losses == 1 {
+                    "the loss of a worker".to_owned()
+                } else {
+                    format!("the loss of {losses} workers")
+                }
+            ),
+        }),
+    }
+}
+
 /// Limits of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchLimits {

@@ -75,6 +75,9 @@ pub struct Operator {
     pub follows_event_time: bool,
     /// All its records must meet, so one worker runs it; a weightless one runs where its input is.
     pub on_one_worker: bool,
+    /// Number of workers, at most [`Limits::survive`], whose loss it survives without a restart: its stages on the other workers
+    /// then take over. After more losses, it may start again on any worker that is left.
+    pub survive: u32,
     /// Ids of weightless operators that run in the same stage, in order of the stream.
     pub fused: Vec<String>,
 }
@@ -253,6 +256,9 @@ pub struct Limits {
     /// Most seconds from the end of a path until readers of the sink see the record, which a sink adds to a path.
     /// Default: 0.
     pub publication_seconds: f64,
+    /// Number of workers in use that may be lost at a time: for each such loss a plan has a [`crate::solution::Fallback`] that
+    /// keeps all limits. Default: 0.
+    pub survive: u32,
     /// Waits at a worker, in seconds, that a planner may choose from under a latency limit, ascending. Default: empty,
     /// and [`Limits::waits`] derives them from the limit.
     pub wait_levels: Vec<f64>,
@@ -269,6 +275,7 @@ impl Default for Limits {
             percentile: 75.0,
             tick_seconds: 0.05,
             publication_seconds: 0.0,
+            survive: 0,
             wait_levels: Vec::new(),
         }
     }
@@ -299,6 +306,10 @@ impl Limits {
         limit.seconds - self.publication_seconds
     }
 }
+
+/// Least part that a stage takes before a loss of what it takes after it, by operator, mode and class of workers: no stage waits idle, so
+/// that every one is known to work when it is needed.
+pub const STANDBY_SHARE: f64 = 0.01;
 
 /// A bound on the sum of stage percentiles along every path from a source to a sink, plus the time until readers of the
 /// sink see the record.

@@ -142,7 +142,7 @@ pub fn realise(problem: &Problem, placement: &Placement) -> Result<Solution, Rea
 ///
 /// # Errors
 /// [`RealiseError::Shares`] where they differ by more than a millionth.
-fn route(
+pub(crate) fn route(
     problem: &Problem,
     variants: Vec<usize>,
     workers: Vec<UsedWorker>,
@@ -244,7 +244,7 @@ fn route(
             }
         }
     }
-    Ok(tidy(Solution { variants, workers, hostings, classes }))
+    Ok(tidy(Solution { variants, workers, hostings, classes, fallbacks: Vec::new() }))
 }
 
 /// Normalises shares to 1, takes hostings' shares from the classes, drops unused hostings and workers.
@@ -280,5 +280,11 @@ fn tidy(mut solution: Solution) -> Solution {
             hosting.worker = Some(position);
         }
     }
-    Solution { variants: solution.variants, workers, hostings, classes: solution.classes }
+    Solution {
+        variants: solution.variants,
+        workers,
+        hostings,
+        classes: solution.classes,
+        fallbacks: Vec::new(),
+    }
 }

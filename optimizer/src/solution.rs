@@ -11,6 +11,56 @@ pub struct Solution {
     pub hostings: Vec<Hosting>,
     /// Shares of the key space; the shares add up to 1.
     pub classes: Vec<RouteClass>,
+    /// What takes over after each loss of workers; empty where the plan need not survive any.
+    pub fallbacks: Vec<Fallback>,
+}
+
+/// Routes after the loss of some workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fallback {
+    /// Positions of the lost workers in [`Solution::workers`], ascending.
+    pub lost: Vec<usize>,
+    /// Hostings that start on other workers of the plan. Their position follows those of the solution.
+    pub starts: Vec<Hosting>,
+    /// Shares of the key space; hostings by their position in the solution's, then in `starts`.
+    pub classes: Vec<RouteClass>,
+}
+
+impl Solution {
+    /// Returns the solution after a loss, without the lost workers and without unused hostings; none where a position is wrong.
+    pub fn after(&self, fallback: &Fallback) -> Option<Self> {
+        let is_left = |worker: &usize| !fallback.lost.contains(worker);
+        let left: Vec<usize> = (0..self.workers.len()).filter(is_left).collect();
+        let place = |worker: usize| left.iter().position(|other| *other == worker);
+        let all: Vec<&Hosting> = self.hostings.iter().chain(&fallback.starts).collect();
+        let mut shares = vec![0.0; all.len()];
+        for class in &fallback.classes {
+            for hosting in &class.hostings {
+                *shares.get_mut(*hosting)? += class.share;
+            }
+        }
+        let mut hostings = Vec::new();
+        let mut position = vec![None; all.len()];
+        for (index, hosting) in all.into_iter().enumerate().filter(|(index, _)| shares[*index] > 0.0) {
+            let worker = match hosting.worker {
+                Some(worker) => Some(place(worker)?),
+                None => None,
+            };
+            position[index] = Some(hostings.len());
+            hostings.push(Hosting { worker, share: f64::min(shares[index], 1.0), ..hosting.clone() });
+        }
+        let class = |class: &RouteClass| {
+            let own = class.hostings.iter().map(|hosting| position[*hosting]).collect::<Option<Vec<usize>>>();
+            own.map(|hostings| RouteClass { hostings, ..class.clone() })
+        };
+        Some(Self {
+            variants: self.variants.clone(),
+            workers: left.iter().map(|worker| self.workers[*worker]).collect(),
+            hostings,
+            classes: fallback.classes.iter().map(class).collect::<Option<Vec<_>>>()?,
+            fallbacks: Vec::new(),
+        })
+    }
 }
 
 /// A worker in use.

@@ -1,7 +1,7 @@
 //! Waits at the workers of an existing plan.
 use crate::problem::Problem;
 use crate::queueing::{decay_rate, effective_seconds};
-use crate::solution::Solution;
+use crate::solution::{Fallback, Solution};
 
 /// Searched range of waits in seconds.
 const WAITS: (f64, f64) = (1e-6, 1e5);
@@ -12,7 +12,7 @@ const ROUNDING: f64 = 1e-6;
 
 /// Returns the plan with the least wait of each worker that is guaranteed at the percentile of the latency limits,
 /// where there are such limits. A planner chooses among a few waits; the guaranteed ones are often much shorter. A
-/// worker without a guarantee gets none.
+/// worker without a guarantee gets none. A wait holds after every loss that the plan has a fallback for, too.
 ///
 /// ```
 /// use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -34,8 +34,26 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
     let mut changed = solution.clone();
     let percentile = problem.limits.latency.iter().map(|limit| limit.percentile).reduce(f64::max);
     let Some(percentile) = percentile else { return changed };
+    let at = &*problem.at(&solution.variants);
+    let after: Vec<(&Fallback, Solution)> = solution
+        .fallbacks
+        .iter()
+        .filter_map(|fallback| Some((fallback, solution.after(fallback)?)))
+        .collect();
     for worker in 0..solution.workers.len() {
-        let least = least_wait(problem, solution, worker, percentile);
+        // Of all loads, before and after losses, the largest counts.
+        let left =
+            after.iter().filter(|(fallback, _)| !fallback.lost.contains(&worker)).map(|(fallback, left)| {
+                let gone = fallback.lost.iter().filter(|lost| **lost < worker).count();
+                (left, worker - gone)
+            });
+        let states: Vec<(&Solution, usize)> = std::iter::once((solution, worker)).chain(left).collect();
+        let load = |wait: f64| {
+            let loads =
+                states.iter().map(|(plan, worker)| load_of_waiting(at, plan, *worker, wait, percentile));
+            loads.fold(0.0, f64::max)
+        };
+        let least = least_wait(|wait| load(wait) <= 1.0);
         let chosen = solution.hostings.iter().find_map(|hosting| {
             let device = hosting.device.filter(|device| device.worker == worker);
             let own = hosting.wait_seconds.filter(|_| hosting.worker == Some(worker));
@@ -43,8 +61,6 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
         });
         // A wait that is kept only up to rounding is not found, or a slightly longer one is. A wait that is not kept is
         // dropped: the worker may have more work than it was chosen for.
-        let load =
-            |wait: f64| load_of_waiting(&problem.at(&solution.variants), solution, worker, wait, percentile);
         let chosen = chosen.filter(|wait| load(*wait) <= 1.0 + ROUNDING);
         let wait = match (least, chosen) {
             (Some(least), Some(chosen)) => Some(least.min(chosen)),
@@ -54,13 +70,13 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
         here.for_each(|hosting| hosting.wait_seconds = wait);
         let devices = changed.hostings.iter_mut().filter_map(|hosting| hosting.device.as_mut());
         devices.filter(|device| device.worker == worker).for_each(|device| device.wait_seconds = wait);
+        let starts = changed.fallbacks.iter_mut().flat_map(|fallback| &mut fallback.starts);
+        starts.filter(|start| start.worker == Some(worker)).for_each(|start| start.wait_seconds = wait);
     }
     changed
 }
 
-fn least_wait(problem: &Problem, solution: &Solution, worker: usize, percentile: f64) -> Option<f64> {
-    let problem = &*problem.at(&solution.variants);
-    let is_kept = |wait: f64| keeps(problem, solution, worker, wait, percentile);
+fn least_wait(is_kept: impl Fn(f64) -> bool) -> Option<f64> {
     let (mut low, mut high) = WAITS;
     if !is_kept(high) {
         return None;

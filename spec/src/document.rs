@@ -48,6 +48,7 @@ const KINDS: &[(&str, &[&str])] = &[
     ("profile", &["machines", "services", "ratios", "messages"]),
     ("plan", &["plan_version", "percentile", "stages", "classes", "edges", "predicted"]),
     ("test file", &["tests"]),
+    ("job file", &["job"]),
     (
         "model manifest",
         &["sha256", "licence", "origin", "backends", "outputs", "repeat", "decoder", "generate"],

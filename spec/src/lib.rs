@@ -9,6 +9,7 @@
 //! | model manifests | [`manifest::Manifest`] | `E05xx` |
 //! | `profile.yaml` | [`profile::Profile`], [`profile::ProfileFile`] | `E08xx` |
 //! | `NAME.test.yaml` | [`workflow_test::WorkflowTests`] | `E075x` |
+//! | `job.yaml` | [`job::JobFile`] | `E0761` |
 //!
 //! `E06xx` is reserved for the types of connected ports, which the operators check. Every file takes these steps: text
 //! with limits, a tree in which every node has its place ([`value::Value`]), variables filled in, converted to types,
@@ -41,6 +42,7 @@ mod document;
 pub mod emission;
 mod identifier;
 pub mod infrastructure;
+pub mod job;
 pub mod kinds;
 pub mod manifest;
 pub mod overheads;

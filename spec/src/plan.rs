@@ -21,11 +21,13 @@ mod check;
 mod devices;
 mod file;
 mod load;
+mod losses;
 mod policies;
 mod stand_in;
 
 pub use devices::{DEVICE_SCHEME, PlanDevice, RemoteRun, Sends, device_of};
 pub use file::PlanFile;
+pub use losses::{Fallback, LossError};
 pub use policies::PlanPolicy;
 pub use stand_in::StandInError;
 
@@ -70,6 +72,12 @@ pub struct Plan {
     /// Settings of the transport of edges. Default: those of the workflow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PlanPolicy>,
+    /// Number of workers that may be lost at a time without a restart of the operators that ask for it. Default: 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub survive: u32,
+    /// Routes after each loss of up to `survive` workers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<Fallback>,
     /// Predictions of the planner; absent in hand-written plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
@@ -94,6 +102,8 @@ impl Plan {
             classes: Vec::new(),
             edges: Vec::new(),
             policies: Vec::new(),
+            survive: 0,
+            fallbacks: Vec::new(),
             predicted: None,
             profiles: Vec::new(),
         }
@@ -367,6 +377,10 @@ pub fn default_checkpoint_every() -> u64 {
 /// Returns the default percentile of service time: p75.
 pub fn default_percentile() -> Percentile {
     Percentile(75.0)
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn default_slot_group() -> String {

@@ -13,6 +13,7 @@
 //! ```
 use crate::backend::BackendChoice;
 use crate::infrastructure::Infrastructure;
+use crate::job::JobFile;
 use crate::manifest::Manifest;
 use crate::plan::Plan;
 use crate::profile::Profile;
@@ -44,7 +45,7 @@ impl Section {
     }
 }
 
-/// Returns all schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`, `profile`, `test`.
+/// Returns all schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`, `profile`, `test`, `job`.
 /// The workflow's is without the options of any kind.
 pub fn all() -> Vec<(&'static str, Schema)> {
     vec![
@@ -54,6 +55,7 @@ pub fn all() -> Vec<(&'static str, Schema)> {
         ("model", document::<Manifest>("A Tidemill model manifest")),
         ("profile", document::<Profile>("A Tidemill profile")),
         ("test", document::<WorkflowTests>("Tests of a Tidemill workflow")),
+        ("job", document::<JobFile>("A Tidemill job")),
     ]
 }
 

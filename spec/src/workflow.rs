@@ -167,12 +167,20 @@ pub struct Operator {
     pub batching: Option<Batching>,
     /// Reaction to a panic.
     pub on_panic: OnPanic,
+    /// Workers whose loss the operator survives without a restart; none: the number of the service levels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub survive: Option<Located<u32>>,
     /// Settings by kind.
     #[serde(skip_serializing_if = "Value::is_empty_map")]
     pub options: Value,
 }
 
 impl Operator {
+    /// Returns the number of workers whose loss it survives without a restart, with these service levels.
+    pub fn survives(&self, slo: &Slo) -> u32 {
+        self.survive.as_ref().or(slo.survive.as_ref()).map_or(0, |losses| losses.value)
+    }
+
     /// Returns the inference backend, where one is named.
     pub fn named_backend(&self) -> Option<&str> {
         self.backend.as_ref()?.value.named()
@@ -305,9 +313,15 @@ pub struct Slo {
     /// Largest end-to-end latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencySlo>,
+    /// Number of workers that may be lost at a time: any 1 to 3 of the plan. The other workers then keep all levels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survive: Option<Located<u32>>,
 }
 
 impl Slo {
+    /// The most losses at a time that a plan can be made for: each set of workers is planned for by itself.
+    pub const MOST_LOSSES: u32 = 3;
+
     /// Whether no level is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -191,7 +191,7 @@ impl ObservedRun {
     }
 
     fn levels(&self, values: &mut RunValues) {
-        let Slo { rate, accuracy, latency } = &self.levels;
+        let Slo { rate, accuracy, latency, survive: _ } = &self.levels;
         let gauge = MetricValue::Gauge;
         if let Some(rate) = rate {
             values.add(&of::LEVEL, self.with("slo", "rate"), gauge(rate.value.0));

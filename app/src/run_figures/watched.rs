@@ -153,6 +153,7 @@ impl Watched {
             workers,
             paths: self.observer.paths().into_iter().map(PathState::of).collect(),
             feeds: self.observer.feeds(),
+            losses: Vec::new(),
             cost,
         }
     }

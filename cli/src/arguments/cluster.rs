@@ -7,6 +7,7 @@ mod deployment;
 mod detection;
 mod elastic;
 mod hints;
+mod jobs;
 mod net;
 mod old_spellings;
 mod paths;
@@ -138,6 +139,8 @@ pub(crate) struct ControllerArguments {
     pub(crate) keep_bytes: Option<u64>,
     #[command(flatten)]
     pub(crate) detection: detection::DetectionArguments,
+    #[command(flatten)]
+    pub(crate) jobs: jobs::JobQueueArguments,
     /// Speed of automatic plan changes: 2 checks plans twice as often and waits half as long before a change, 0.1 waits ten times as long.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = processors)]
     pub(crate) replan_pace: f64,

@@ -59,6 +59,7 @@ const GROUPS: [(&str, &[Row]); 5] = [
                 &["logs", "events", "net"],
                 "Print logs of a run, events of the cluster; show edges and paths, attach policies",
             ),
+            (&["job"], ""),
             (&["results", "cancel", "remove"], "Copy the results of a run; end it; remove it and its files"),
             (
                 &["workers", "drain", "undrain", "revoke"],

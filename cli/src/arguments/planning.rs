@@ -29,6 +29,7 @@ use tidemill_spec::units::{HourlyPrice, Percentile, Rate, TimeSpan, UnitError};
   tidemill plan workflow.yaml --infra i.yaml --profiles edge.yaml cloud.yaml --planner beam
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --pareto cost,accuracy --svg front.svg
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --pareto cost,accuracy,latency --svg front.svg
+  tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --slo survive=1 --what-if lose=2
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --trace day.csv --out levels/
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --trace day.csv --planner accuracy-scaling
   tidemill plan diff old.yaml new.yaml         compare two plans
@@ -68,6 +69,9 @@ pub(crate) struct PlanArguments {
     /// Draw the Pareto front into this file.
     #[arg(long, value_name = "FILE", requires = "pareto")]
     pub(crate) svg: Option<PathBuf>,
+    /// Print what would be left of the plan after losses of up to this number of workers at a time: `lose=2`.
+    #[arg(long, value_name = "EVENT", value_parser = parse_losses, conflicts_with_all = ["pareto", "trace"])]
+    pub(crate) what_if: Option<Losses>,
     /// The changing load to plan for.
     #[command(flatten)]
     pub(crate) load: LoadArguments,
@@ -96,6 +100,18 @@ pub(crate) struct LoadArguments {
     /// level at the least traffic cost (`level`). Default: most.
     #[arg(long, value_name = "GOAL", requires = "trace")]
     pub(crate) goal: Option<GoalChoice>,
+}
+
+/// `--what-if lose=N`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Losses(pub(crate) u32);
+
+fn parse_losses(text: &str) -> Result<Losses, String> {
+    let count = text.strip_prefix("lose=").and_then(|count| count.parse::<u32>().ok());
+    count
+        .filter(|count| (1..=8).contains(count))
+        .map(Losses)
+        .ok_or_else(|| "write `lose=1`, at most `lose=8`".to_owned())
 }
 
 /// `--latency`.
@@ -203,7 +219,8 @@ pub(crate) struct PlanningArguments {
     /// Profiles, or folders with a `profile.yaml`; a later profile overrides earlier ones.
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     pub(crate) profiles: Vec<PathBuf>,
-    /// Replace a service level of the workflow: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`; `=none` drops it.
+    /// Replace a service level of the workflow: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`, `survive=1`; `=none`
+    /// drops it.
     #[arg(long, value_name = "LEVEL=VALUE", value_parser = parse_level)]
     pub(crate) slo: Vec<LevelSetting>,
     /// Limit on the part of its time that a worker is busy, from 0 to 1; at 1 the waiting time has no bound.
@@ -381,6 +398,12 @@ impl PlannerChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn losses_are_read() {
+        assert_eq!(parse_losses("lose=2"), Ok(Losses(2)));
+        assert!(["2", "lose=0", "lose=9", "lose=two"].into_iter().all(|wrong| parse_losses(wrong).is_err()));
+    }
 
     #[test]
     fn fleets_are_read() {

@@ -13,6 +13,7 @@ use tidemill_spec::units::TimeSpan;
   tidemill simulate plan.yaml --for 24h --arrivals poisson --seed 7
   tidemill simulate plan.yaml --trace day.csv           with the rates of a day, for as long as the trace
   tidemill simulate plan.yaml --slo rate=80/s           at another rate
+  tidemill simulate plan.yaml --lose edge-box-0         after the loss of a worker
   tidemill simulate plan.yaml --output json
 
 A trace is a table `time,factor` or `time,rate`; scripts/bursty_trace.py of the repository creates some. Ctrl-C ends the
@@ -44,6 +45,9 @@ pub(crate) struct SimulateArguments {
     /// Seed of all random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Simulate the plan without these workers of it: its routes after their loss, else classes spread over the other stages.
+    #[arg(long, value_name = "WORKER", num_args = 1..)]
+    pub(crate) lose: Vec<String>,
     /// Replace the rate of the plan or another service level of the workflow: `rate=40/s`, `latency=p99:800ms`; `=none`
     /// drops it.
     #[arg(long, value_name = "LEVEL=VALUE", value_parser = parse_level)]

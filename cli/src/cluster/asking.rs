@@ -14,17 +14,19 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use tidemill_app::figures::{bytes, grouped};
 use tidemill_app::listener::Listener;
-use tidemill_cluster::api::{ControllerView, Event, RunView, TokenAnswer, TokenRequest, WorkerView};
+use tidemill_cluster::api::{
+    ControllerView, Event, RunView, TokenAnswer, TokenRequest, WorkerView, covered_in_words,
+};
 use tidemill_cluster::client::{Client, ClientError, segment};
 
 /// Seconds that a request for events waits. It bounds the time until a closed output is noticed.
 const WAIT: u64 = 2;
 
-pub(super) fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
+pub(crate) fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
     answer.map_err(|error| failure(&error).into())
 }
 
-pub(super) fn json(key: &str, value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn json(key: &str, value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = answer::out();
     serde_json::to_writer_pretty(&mut out, &serde_json::json!({"version": 1, "ok": true, key: value}))?;
     Ok(writeln!(out)?)
@@ -104,6 +106,14 @@ pub(super) fn show_as(run: &RunView, state: &str, form: OutputForm) -> anyhow::R
     writeln!(out, "{} ({}) {state}{reason}", run.name, run.workflow)?;
     for what in &run.waits_for {
         writeln!(out, "  waits for {what}")?;
+    }
+    for loss in run.losses.iter().filter(|_| !run.state.is_over()) {
+        writeln!(out, "  {}", loss.in_words())?;
+    }
+    if let Some(covered) = run.losses_covered.filter(|_| !run.state.is_over())
+        && let Some(words) = covered_in_words(&run.losses, covered)
+    {
+        writeln!(out, "  {words}")?;
     }
     for fetch in &run.fetching {
         let from = fetch.from.as_deref().unwrap_or("the controller");

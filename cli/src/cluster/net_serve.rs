@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
+use tidemill_app::metrics::MetricsPort;
 use tidemill_app::net_process::{GroupsPart, NetTask};
 use tidemill_app::processes::CertificateTexts;
 use tidemill_collective::topology::Host;
@@ -107,6 +108,7 @@ pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyho
             .with_help("`tidemill net upgrade` replaces its program by another version")
             .into());
     }
+    let metrics = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
     let grpc_servers = grpc_servers(arguments)?;
     let grpc = arguments.grpc;
     let groups = groups(&arguments.groups)?;
@@ -139,6 +141,12 @@ pub(super) fn serve(arguments: &ServeNetArguments, terminal: &Terminal) -> anyho
                  their bytes"
             ),
         });
+    }
+    if let Some(port) = &metrics {
+        super::net_metrics::serve(port, socket)?;
+        if let Some(address) = port.address() {
+            terminal.note(&format!("metrics at http://{address}/metrics"));
+        }
     }
     if let Some(grpc) = grpc {
         terminal.note(&format!("gRPC clients reach the services of this machine at {grpc}"));

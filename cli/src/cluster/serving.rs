@@ -52,6 +52,7 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
         detection: arguments.detection.given(),
         replan_pace: arguments.replan_pace,
         files: arguments.files.as_ref().map(stored).transpose()?,
+        jobs: arguments.jobs.options()?,
     };
     if let Some(store) = store(arguments)? {
         return super::leading::serve(&store, options, &arguments.state, &interrupt, terminal);
@@ -168,6 +169,7 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
         results: arguments.results.clone(),
         command,
         net_command,
+        task_command: vec![own.display().to_string(), "task-process".to_owned()],
         metrics: metrics_port(arguments.metrics.as_deref(), terminal)?,
     };
     interrupt.is_watched();
@@ -184,6 +186,14 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
         Ok(()) => Ok(Exit::Interrupted),
         Err(error) => Err(refused(&error).into()),
     }
+}
+
+/// Runs a task of a job, for an agent.
+pub(crate) fn task() -> anyhow::Result<Exit> {
+    let input = std::io::BufReader::new(std::io::stdin());
+    tidemill_cluster::task_process::serve(input)
+        .map_err(|error| Failure::new(Kind::Unavailable, format!("the process of a task: {error}")))?;
+    Ok(Exit::Success)
 }
 
 /// Returns the controller's address, and the token if there is one.

@@ -125,7 +125,7 @@ fn run_name(workflow: &str) -> String {
 }
 
 /// Sends the files that are not there: large ones one by one, small ones many at once.
-pub(super) fn send(client: &Client, files: &Files, terminal: &Terminal) -> anyhow::Result<()> {
+pub(crate) fn send(client: &Client, files: &Files, terminal: &Terminal) -> anyhow::Result<()> {
     let digests: Vec<&String> = files.keys().collect();
     let missing: Vec<String> = ask(client.post("/v1/blobs/missing", &digests))?;
     let (mut sent, mut parcel) = (0, Vec::new());

@@ -191,6 +191,19 @@ impl Story<'_> {
             Violation::Shared { worker, count } => {
                 format!("{} runs {count} operators, but may run only one", name(worker))
             }
+            Violation::Loss { lost, violation } => {
+                let lost: Vec<String> = lost.iter().map(name).collect();
+                // Workers are numbered without the lost ones then, so only limits are told by name.
+                let what = match &**violation {
+                    Violation::Load { load, allowed, .. } => {
+                        format!("another is {:.1} % busy, limit {:.1} %", 100.0 * load, 100.0 * allowed)
+                    }
+                    Violation::Wait { .. } => "the waiting time for another has no bound".to_owned(),
+                    Violation::Memory { .. } => "models do not fit into the memory of another".to_owned(),
+                    violation => self.told(given, violation),
+                };
+                format!("after the loss of {}: {what}", lost.join(" and "))
+            }
             other => other.to_string(),
         }
     }

@@ -2,7 +2,7 @@
 use super::asking::{Asked, Section};
 use crate::plan::dollars;
 use serde_json::{Value, json};
-use tidemill_optimizer::explain::{LevelPrice, Open, PRINTED, PercentileCost};
+use tidemill_optimizer::explain::{LevelPrice, LossPrice, Open, PRINTED, PercentileCost};
 use tidemill_optimizer::problem::Problem;
 
 /// The least cost that is proven, where it is printed differently from the cost of the plan found.
@@ -21,6 +21,21 @@ pub(super) fn price_text(price: &LevelPrice) -> String {
         None if price.is_impossible => "no plan".to_owned(),
         None => "no plan found".to_owned(),
     }
+}
+
+/// The price of surviving losses.
+pub(super) fn losses_text(of: &LossPrice) -> String {
+    let what = format!("surviving {}, not {}", lost_workers(of.survived), of.instead);
+    match of.price {
+        Some((_, high)) if high < PRINTED => format!("{what}: costs nothing more"),
+        Some((low, high)) if high - low < PRINTED => format!("{what}: {} more", dollars(high)),
+        Some((low, high)) => format!("{what}: {} to {} more", dollars(low), dollars(high)),
+        None => format!("{what}: not known, as the time was up"),
+    }
+}
+
+fn lost_workers(count: u32) -> String {
+    format!("{count} lost worker{} at a time", if count == 1 { "" } else { "s" })
 }
 
 /// The cost at another percentile.
@@ -105,6 +120,11 @@ mod tests {
         };
         assert_eq!(price(Some((0.0, 0.065)), false), "+0.0000 $/h to 0.0650 $/h");
         assert_eq!(price(None, true), "no plan");
+        let losses = |price| losses_text(&LossPrice { survived: 1, instead: 0, price, after: None });
+        assert_eq!(losses(Some((0.31, 0.31))), "surviving 1 lost worker at a time, not 0: 0.3100 $/h more");
+        assert!(
+            losses(Some((0.0, 0.0))).ends_with("costs nothing more") && losses(None).contains("not known")
+        );
     }
 
     #[test]

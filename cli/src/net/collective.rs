@@ -10,11 +10,11 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
-use tidemill_app::figures::{bytes, duration, grouped};
+use tidemill_app::figures::{bytes, duration, grouped, speed};
 use tidemill_app::listener::Listener;
 use tidemill_collective::client::{self, Error};
 use tidemill_collective::protocol::{
-    Answer, Bench, GroupState, GroupView, Listing, Measured, NO_USER, Question,
+    Answer, Bench, Figures, GroupState, GroupView, Listing, Measured, Minute, NO_USER, Question, socket_of,
 };
 use tidemill_net::usual_socket;
 
@@ -40,9 +40,9 @@ pub(super) fn ask(
 ) -> Result<Answer, Failure> {
     let socket = choice.socket.clone().unwrap_or_else(usual_socket);
     let answer = client::ask(&socket, question, patience).map_err(|error| match error {
-        Error::Unreachable { socket, reason } => Failure::new(
+        Error::Unreachable { service, reason, .. } => Failure::new(
             Kind::Unavailable,
-            format!("no service for groups answers at {}: {reason}", socket.display()),
+            format!("no service for groups answers at {}: {reason}", socket_of(&service).display()),
         )
         .with_help(
             "start a service with `tidemill net serve`, or name its socket with `--socket` or TIDEMILL_NET",
@@ -153,6 +153,17 @@ fn list(choice: &GroupServiceChoice, terminal: &Terminal) -> anyhow::Result<Exit
     Ok(Exit::Success)
 }
 
+/// Operations, their bytes and mean time, and for how long bytes waited for others.
+fn worked(operations: u64, size: u64, busy_us: u64, held_us: u64) -> String {
+    let mean = busy_us.checked_div(operations).unwrap_or_default();
+    let (count, size) = (grouped(operations), bytes(size));
+    let text = format!("{count} operations, {size}, {} each", duration(1e3 * mean as f64));
+    match held_us {
+        0 => text,
+        _ => format!("{text}; yielded to others for {}", duration(1e3 * held_us as f64)),
+    }
+}
+
 fn show(name: &str, choice: &GroupServiceChoice) -> anyhow::Result<Exit> {
     let groups = listing(choice)?.groups;
     let is_meant =
@@ -179,14 +190,13 @@ fn show(name: &str, choice: &GroupServiceChoice) -> anyhow::Result<Exit> {
     if !group.why.is_empty() {
         writeln!(out, "  {}", group.why)?;
     }
-    let mean = group.figures.busy_us.checked_div(group.figures.operations).unwrap_or_default();
-    writeln!(
-        out,
-        "  {} operations, {}, {} each",
-        grouped(group.figures.operations),
-        bytes(group.figures.bytes),
-        duration(1e3 * mean as f64)
-    )?;
+    let Figures { operations, bytes: size, busy_us, held_us, .. } = group.figures;
+    writeln!(out, "  {}", worked(operations, size, busy_us, held_us))?;
+    let Minute { over_us, operations, bytes: size, busy_us, held_us } = group.minute;
+    if over_us > 0 {
+        let over = duration(1e3 * over_us as f64);
+        writeln!(out, "    in the last {over}: {}", worked(operations, size, busy_us, held_us))?;
+    }
     let mut hosts: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
     for (rank, host) in &group.ranks {
         hosts.entry(host).or_default().push(rank.to_string());
@@ -264,16 +274,6 @@ struct Row {
     copy_bandwidth: f64,
 }
 
-/// A rate in bytes per second: `840.00 kB/s`, `1.25 GB/s`.
-fn rate(value: f64) -> String {
-    let (scale, unit) = match value {
-        v if v >= 1e9 => (1e9, "GB/s"),
-        v if v >= 1e6 => (1e6, "MB/s"),
-        _ => (1e3, "kB/s"),
-    };
-    format!("{:.2} {unit}", value / scale)
-}
-
 impl Row {
     fn of(measured: Measured) -> Self {
         let per_second = |us: f64| if us > 0.0 { measured.bytes as f64 / us * 1e6 } else { 0.0 };
@@ -323,9 +323,9 @@ pub(crate) fn bench(verb: &NetBenchVerb, terminal: &Terminal) -> anyhow::Result<
             grouped(row.measured.operations),
             duration(1e3 * row.measured.p50_us),
             duration(1e3 * row.measured.p99_us),
-            rate(row.algorithm_bandwidth),
-            rate(row.bus_bandwidth),
-            rate(row.copy_bandwidth),
+            speed(row.algorithm_bandwidth),
+            speed(row.bus_bandwidth),
+            speed(row.copy_bandwidth),
         ]);
     }
     table.write(&mut answer::out())?;
@@ -337,20 +337,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_of_slow_networks_are_no_zeros() {
-        assert_eq!(
-            [0.0, 840.0, 6.25e4, 1.5e6, 1.25e9].map(rate),
-            ["0.00 kB/s", "0.84 kB/s", "62.50 kB/s", "1.50 MB/s", "1.25 GB/s"]
-        );
-    }
-
-    #[test]
     fn bandwidths_are_those_of_the_median_time() {
         let (p50_us, p99_us, copy_us) = (1e6, 9e6, 1e3);
         let row =
             Row::of(Measured { ranks: 4, hosts: 4, bytes: 1000, operations: 3, p50_us, p99_us, copy_us });
         assert_eq!(
-            [row.algorithm_bandwidth, row.bus_bandwidth, row.copy_bandwidth].map(rate),
+            [row.algorithm_bandwidth, row.bus_bandwidth, row.copy_bandwidth].map(speed),
             ["1.00 kB/s", "1.50 kB/s", "1.00 MB/s"]
         );
     }

@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 use crate::watching::{Page, lines_of, watch};
 use std::io::Write;
 use tidemill_app::failure::Failure;
-use tidemill_app::figures::milliseconds;
+use tidemill_app::figures::{bandwidth, milliseconds};
 use tidemill_app::listener::Listener;
 use tidemill_collective::hints::{GroupView, HostView, LinkView, View, Way};
 use tidemill_collective::protocol::{Answer, Question};
@@ -69,16 +69,9 @@ fn page(view: &View, flows: u32) -> Page {
     Page { head, rows }
 }
 
-/// Bits per second with up to three digits: `1.25 Gbps`.
+/// Formats a rate in bytes per second as bits per second.
 fn rate(bytes: f64) -> String {
-    let bits = bytes * 8.0;
-    let units = [(1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps")];
-    let (value, unit) = units
-        .iter()
-        .find(|(unit, _)| bits >= unit * 0.9995)
-        .map_or((bits, "bps"), |(unit, name)| (bits / unit, *name));
-    let places = if value < 9.995 && unit != "bps" { 2 } else { usize::from(value < 99.95 && unit != "bps") };
-    format!("{value:.places$} {unit}")
+    bandwidth(bytes * 8.0)
 }
 
 fn rack_name(name: &str) -> String {

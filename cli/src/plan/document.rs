@@ -54,6 +54,10 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
         add("workers", workers(problem, planned));
         add("traffic", traffic(problem, planned));
         add("classes", json!(planned.plan.classes.len()));
+        add("survive", json!({"losses": problem.limits.survive, "fallbacks": planned.plan.fallbacks.len()}));
+        if let Some(what_if) = answer.what_if {
+            add("what_if", what_if.value());
+        }
         add("plan_workers", json!(planned.plan.workers.iter().map(|w| &w.id).collect::<Vec<_>>()));
     }
     if let Some(give_way) = answer.give_way {

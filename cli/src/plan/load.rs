@@ -195,6 +195,7 @@ fn without_plan(
         planned: None,
         expectation: None,
         give_way: give_way.as_ref(),
+        what_if: None,
         search: None,
     };
     let mut out = crate::answer::out();

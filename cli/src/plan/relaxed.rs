@@ -125,6 +125,9 @@ fn value(assembly: &Assembly, relaxation: &Relaxation) -> Value {
             json!({"level": "bandwidth", "factor": factor, "relative": relative})
         }
         Relaxed::ReturnTraffic => json!({"level": "return_traffic", "from": "forbid", "to": "priced"}),
+        Relaxed::Survive { from, to } => {
+            json!({"level": "survive", "from": from, "to": to, "unit": "workers", "relative": relative})
+        }
         Relaxed::Workers(missing) => {
             let all: Vec<Value> = missing
                 .iter()

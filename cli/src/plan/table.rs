@@ -58,8 +58,54 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
     latencies(answer, planned, out)?;
     expected(answer, out)?;
     levels(answer, planned, out)?;
+    survival(answer, planned, out)?;
     predictions(answer, planned, out)?;
-    proof(answer, out)
+    proof(answer, out)?;
+    answer.what_if.map_or(Ok(()), |what_if| what_if.write(out))
+}
+
+/// States what a plan that survives losses does not cover.
+fn survival(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let losses = answer.assembly.problem.limits.survive;
+    if losses == 0 {
+        return Ok(());
+    }
+    let workflow = &answer.case.workflow;
+    let sinks = workflow.sinks.iter().map(|sink| &sink.id.value);
+    let places = sinks.filter_map(|sink| {
+        let stage = planned.plan.stages.iter().find(|stage| stage.operator == *sink)?;
+        Some(format!("`{sink}` on {}", stage.worker))
+    });
+    let sources: Vec<String> = workflow.sources.iter().map(|source| format!("`{}`", source.id)).collect();
+    let restarting: Vec<String> = answer
+        .assembly
+        .problem
+        .operators
+        .iter()
+        .filter(|operator| operator.survive < losses && !operator.weightless)
+        .map(|operator| format!("`{}`", operator.id))
+        .collect();
+    let restarting = match restarting.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; where they are lost, these restart from the last checkpoint: {}",
+            restarting.join(", ")
+        ),
+    };
+    paragraph(
+        out,
+        &format!(
+            "after the loss of any {losses} of {}, the others keep the levels{restarting}. A sink starts again on another worker, and files that it wrote stay where they are ({}). The machine of a source ({}) takes its own records with it: the levels hold for what remains",
+            workers_text(planned.workers.len()),
+            places.collect::<Vec<_>>().join(", "),
+            sources.join(", ")
+        ),
+    )?;
+    writeln!(out)
+}
+
+fn workers_text(count: usize) -> String {
+    format!("{count} worker{}", if count == 1 { "" } else { "s" })
 }
 
 /// Lists predicted and weak times used by a plan.
@@ -200,7 +246,7 @@ fn costs(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::Resul
     let cost = &planned.summary.cost;
     let count = planned.workers.len();
     let row = |name: &str, value: f64, what: String| [name.to_owned(), format!("{value:.4}"), what];
-    table.row(row("compute", cost.compute, format!("{count} worker{}", if count == 1 { "" } else { "s" })));
+    table.row(row("compute", cost.compute, workers_text(count)));
     let ways =
         planned.summary.traffic.iter().filter(|traffic| traffic.bytes_per_second > 0.0).map(|traffic| {
             let full = traffic
@@ -353,6 +399,15 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
                 },
             ),
             room.unwrap_or_default(),
+        ]);
+    }
+    if problem.limits.survive > 0 {
+        let (losses, fallbacks) = (problem.limits.survive, planned.plan.fallbacks.len());
+        table.row([
+            "survival".to_owned(),
+            format!("{losses} lost at a time"),
+            format!("{fallbacks} of {fallbacks} losses"),
+            String::new(),
         ]);
     }
     let expected = answer.expectation.and_then(Expectation::slowest_level);

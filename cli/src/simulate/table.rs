@@ -3,7 +3,7 @@ use super::Story;
 use crate::plan::dollars;
 use crate::table::{Side, Table};
 use std::io::{self, Write};
-use tidemill_app::figures::{bytes, grouped, milliseconds, seconds};
+use tidemill_app::figures::{bytes, grouped, milliseconds, seconds, traffic};
 use tidemill_optimizer::summary;
 use tidemill_simulator::{Latency, Spacing, StageOutcome};
 use tidemill_spec::publication::Publication;
@@ -246,7 +246,7 @@ impl Story<'_> {
                 format!("{} -> {}", locations[link.from].name, locations[link.to].name),
                 grouped(link.records),
                 bytes(link.bytes as u64),
-                format!("{}/s", bytes(link.bytes_per_second as u64)),
+                traffic(link.bytes_per_second),
                 link.utilization.map(percent).unwrap_or_default(),
                 link.utilization.map(|_| time(link.longest_wait)).unwrap_or_default(),
             ]);

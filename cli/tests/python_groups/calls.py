@@ -225,11 +225,24 @@ own = f"this program itself still holds rank {group.rank} of the group: close it
 wrong(own, collective.init, group.name, group.rank, 2, kind=collective.Refused)
 wrong(f"another program of this host is rank {1 - group.rank}", collective.init, group.name, 1 - group.rank, 2, kind=collective.Refused)
 wrong(f"rank 1 of group alone-{group.rank} has not come", collective.init, f"alone-{group.rank}", 0, 2, deadline=0.2, kind=collective.Refused)
-wrong("`tidemill net serve`", collective.init, "x", 0, 1, service="/nowhere/net.sock", kind=collective.Unreachable)
+start = "`tidemill net serve --socket /nowhere/net.sock`"
+wrong(start, collective.init, "x", 0, 1, service="/nowhere/net.sock", wait=0, kind=collective.Unreachable)
+wrong("also after 0.2 s", collective.init, "x", 0, 1, service="/nowhere/net.sock", wait=0.2, kind=collective.Unreachable)
+wrong("number of seconds", collective.init, "x", 0, 1, wait=-1)
 for name, value, why in [("TIDEMILL_RANK", "first", "no number"), ("TIDEMILL_RANK", "", "TIDEMILL_RANK (RANK")]:
     saved, os.environ[name] = os.environ[name], value
     wrong(why, collective.init)
     os.environ[name] = saved
+
+# Elements that are only moved have the same type at all ranks.
+for codes, names in [("dq", ("float64", "i64")), ("dQ", ("float64", "uint64")), ("fi", ("f32", "i32")), ("bB", ("int8", "uint8"))]:
+    for move in [group2.broadcast, group2.all_gather, group2.all_to_all]:
+        for name in names:
+            elements = array.array(codes[group.rank], [1, 2])
+            wrong(name, move, elements, kind=collective.Differs)
+        group2.shrink()
+    assert group2.all_gather(array.array(codes[0], [group.rank])) == array.array(codes[0], [0, 1])
+assert group2.broadcast(bytearray(3), 0) is not None
 
 # What the service finds wrong is an error of the call at all ranks.
 wrong("equal parts", group.all_to_all, group.buffer("f32", 3))

@@ -4,6 +4,7 @@
 //! Runs have equal weights: one that wants more processor time than available takes none from the others, whatever the
 //! number of its threads. Limits are optional.
 use crate::cgroup::{Group, GroupError, Hierarchy, HierarchyError, Version};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -173,6 +174,33 @@ impl Confinement {
             })?;
         }
         Ok(self.open_group(&group)?)
+    }
+
+    /// Gives the group of a run this percentage of the weight of others in processor time.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn weigh_less(&self, run: &str, percent: u32) -> Result<(), ConfinementError> {
+        let (name, whole) = match self.version() {
+            Version::One => ("cpu.shares", 1024),
+            Version::Two => ("cpu.weight", 100),
+        };
+        let weight = (whole * percent / 100).max(2).to_string();
+        // The first folder is that of the processor time.
+        let path = self.folders(&plain(run)).swap_remove(0).join(name);
+        fs::write(&path, weight).map_err(|source| GroupError::System { path, source }.into())
+    }
+
+    /// Ends all processes in the group of a process.
+    pub fn end(&self, run: &str, name: &str) {
+        let group = format!("{}/{}", plain(run), plain(name));
+        for folder in self.folders(&group) {
+            let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            let pids = processes.lines().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw));
+            for pid in pids {
+                let _ = kill_process(pid, Signal::KILL); // it may just have ended
+            }
+        }
     }
 
     fn open_group(&self, group: &str) -> Result<Box<dyn Group>, GroupError> {

@@ -136,6 +136,11 @@ impl Hosts {
         self.limiter.no_control_groups()
     }
 
+    /// Returns the control groups, for tasks of jobs.
+    pub(super) fn confinement(&self) -> Option<tidemill_elastic::confinement::Confinement> {
+        self.limiter.confinement()
+    }
+
     /// The group of a process that has ended goes.
     fn release(&mut self, (run, role, plan_version): &Key, generation: u64) {
         let runs = |(key, host): (&Key, &Host)| key.0 == *run && matches!(host.state, State::Running { .. });

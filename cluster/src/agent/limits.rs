@@ -99,6 +99,11 @@ impl Limiter {
         self.confinement.as_ref().err().cloned()
     }
 
+    /// Returns the groups, for tasks of jobs; none: there are none.
+    pub(super) fn confinement(&self) -> Option<Confinement> {
+        self.confinement.as_ref().ok().cloned()
+    }
+
     /// Limits a process before it gets its task. What is to be said of it, if anything.
     pub(super) fn admit(&mut self, started: &Started<'_>) -> Option<String> {
         let Started { assignment, folder, process } = *started;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Its file in the folder.
-pub(super) const RECORD: &str = ".laid-out.json";
+pub(crate) const RECORD: &str = ".laid-out.json";
 const NEXT: &str = ".laid-out.json.next";
 /// Two changes of a file this far apart have different times on every system that is in use.
 pub(super) const TICK: Duration = Duration::from_millis(20);

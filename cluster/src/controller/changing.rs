@@ -12,7 +12,7 @@ use super::runs::Job;
 use super::{Shared, backends, drive, locked};
 use crate::api::{ChangeOutcome, PlanChange, PlanView, RunState};
 use crate::clock::instant;
-use crate::facts::{FactsError, FormerPlan, LastFigures, NextPlan, Role, RunFacts};
+use crate::facts::{FactsError, FormerPlan, LastFigures, NextPlan, Role, RunFacts, Survived};
 use pause::in_words;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +47,13 @@ pub(crate) enum ChangeError {
     Facts(#[from] FactsError),
 }
 
+/// A plan that a run is to have next.
+pub(super) struct Next {
+    pub(super) version: u64,
+    prepared: Prepared,
+    rates: BTreeMap<String, Option<f64>>,
+}
+
 /// A plan whose processes are ready.
 pub(crate) struct Switch {
     pub(super) version: u64,
@@ -75,7 +82,8 @@ impl RunFacts {
         let Some(next) = self.next.take_if(|next| next.version == version) else { return false };
         let plan = std::mem::replace(&mut self.plan, next.plan);
         let roles = std::mem::replace(&mut self.roles, next.roles);
-        self.former = Some(FormerPlan { plan, roles, is_past: false });
+        let survived = std::mem::replace(&mut self.survived, next.survived);
+        self.former = Some(FormerPlan { plan, roles, survived, is_past: false });
         self.plan_version = version;
         self.before = counted.and(self.before);
         self.last = None;
@@ -89,8 +97,9 @@ impl RunFacts {
         let version = self.next_version();
         let plan = std::mem::replace(&mut self.plan, Plan { plan_version: version, ..former.plan });
         let roles = std::mem::replace(&mut self.roles, former.roles);
+        let survived = std::mem::replace(&mut self.survived, former.survived);
         // The state may belong to the failed plan.
-        self.former = Some(FormerPlan { plan, roles, is_past: true });
+        self.former = Some(FormerPlan { plan, roles, survived, is_past: true });
         self.plan_version = version;
         self.set_outcome(failed, ChangeOutcome::Failed { why: why.to_owned() });
         let reason = format!("back from plan {failed}");
@@ -161,6 +170,28 @@ impl Shared {
         reason: &str,
     ) -> Result<u64, ChangeError> {
         let asked = instant();
+        let next = self.begin_change(run, plan, reason, None)?;
+        let version = next.version;
+        let (shared, name) = (Arc::clone(self), run.to_owned());
+        let work = move || {
+            if let Err(why) = make_ready(&shared, &name, next, (&[], PREPARING), asked) {
+                shared.change_failed(&name, version, &why);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("tm-change".into()).spawn(work) {
+            self.change_failed(run, version, &format!("cannot start its thread: {error}"));
+        }
+        Ok(version)
+    }
+
+    /// Checks a plan, and makes it the next one of a run. `survived`: the losses that it is for.
+    pub(super) fn begin_change(
+        &self,
+        run: &str,
+        plan: Plan,
+        reason: &str,
+        survived: Option<Box<Survived>>,
+    ) -> Result<Next, ChangeError> {
         let Some(facts) = self.facts.look(|document| document.runs.get(run).cloned()) else {
             return Err(ChangeError::NoRun(run.to_owned()));
         };
@@ -193,7 +224,7 @@ impl Shared {
         });
         let roles: BTreeMap<String, Role> = roles.collect();
         backends::check(&self.worker_views(), &roles).map_err(ChangeError::Wrong)?;
-        let next = NextPlan { plan: prepared.program.plan.clone(), version, roles };
+        let next = NextPlan { plan: prepared.program.plan.clone(), version, roles, survived };
         let change = PlanChange {
             version,
             reason: reason.to_owned(),
@@ -221,16 +252,7 @@ impl Shared {
         let text =
             format!("preparing plan {version} of run {run} beside plan {}: {reason}", facts.plan_version);
         self.tell("plan_change_begun", Some(run), None, &text);
-        let (shared, name) = (Arc::clone(self), run.to_owned());
-        let work = move || {
-            if let Err(why) = make_ready(&shared, &name, version, prepared, rates, asked) {
-                shared.change_failed(&name, version, &why);
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("tm-change".into()).spawn(work) {
-            self.change_failed(run, version, &format!("cannot start its thread: {error}"));
-        }
-        Ok(version)
+        Ok(Next { version, prepared, rates })
     }
 
     /// Gives up a plan that is being prepared, if it still is. The old plan continues.
@@ -349,6 +371,7 @@ impl Shared {
                 }
                 let text = format!("run {run} has plan {version}: {reason}{}", in_words(pause.as_ref()));
                 self.tell("plan_changed", Some(run), None, &text);
+                self.tell_survived(run, timing);
             }
             Ok(None) => {}
             Err(error) => tracing::error!("{error}"),
@@ -374,13 +397,13 @@ impl Shared {
     }
 }
 
-/// Starts the processes of the next plan, waits until they are ready, and ends the present plan.
-fn make_ready(
+/// Starts the processes of the next plan, waits up to `patience` until they are ready, and ends the present plan. `lost`: workers of the
+/// present plan that are not waited for.
+pub(super) fn make_ready(
     shared: &Arc<Shared>,
     run: &str,
-    version: u64,
-    prepared: Prepared,
-    rates: BTreeMap<String, Option<f64>>,
+    Next { version, prepared, rates }: Next,
+    (lost, patience): (&[String], Duration),
     asked: Instant,
 ) -> Result<(), String> {
     let secret = shared.facts.look(|document| document.runs.get(run).map(|facts| facts.secret.clone()));
@@ -397,6 +420,9 @@ fn make_ready(
     };
     let mut standby = Standby::start(&prepared.program, hosts).map_err(|error| error.to_string())?;
     let missing = |is_told: &mut bool| {
+        if !lost.is_empty() {
+            return None;
+        }
         let parts = shared.missing_of(run).in_words()?;
         if !std::mem::replace(is_told, true) {
             let text =
@@ -409,9 +435,9 @@ fn make_ready(
     while !standby.wait_for(LOOK).map_err(|error| error.to_string())? {
         check_wanted(shared, run, version)?;
         missing(&mut is_told);
-        if asked.elapsed() > PREPARING {
+        if asked.elapsed() > patience {
             let missing = standby.missing().join(", ");
-            return Err(format!("{missing} did not become ready within {} s", PREPARING.as_secs()));
+            return Err(format!("{missing} did not become ready within {} s", patience.as_secs()));
         }
     }
     let mut switch = Some(Box::new(Switch { version, prepared, standby, took: asked.elapsed() }));
@@ -421,13 +447,13 @@ fn make_ready(
         check_wanted(shared, run, version)?;
         // Sources would wait for the last checkpoint of the present plan, which needs the missing parts.
         let missing = missing(&mut is_told);
-        if asked.elapsed() > PREPARING {
+        if asked.elapsed() > patience {
             return Err(missing.unwrap_or_else(|| {
                 "the run was not running meanwhile, so nothing could continue".to_owned()
             }));
         }
         if missing.is_none() {
-            hand_over(shared, run, &mut switch);
+            hand_over(shared, run, lost, &mut switch);
         }
         if switch.is_some() {
             std::thread::sleep(LOOK);
@@ -437,13 +463,16 @@ fn make_ready(
 }
 
 /// Ends the present plan, if it runs now.
-fn hand_over(shared: &Shared, run: &str, switch: &mut Option<Box<Switch>>) {
+fn hand_over(shared: &Shared, run: &str, lost: &[String], switch: &mut Option<Box<Switch>>) {
     let state = shared.facts.look(|document| document.runs.get(run).map(|facts| facts.state));
     let mut runs = locked(&shared.runs);
     let Some(live) = runs.get_mut(run).filter(|_| state == Some(RunState::Running)) else { return };
     if let Some(stopper) = &live.stopper {
         live.switch = switch.take();
-        stopper.stop();
+        match lost {
+            [] => stopper.stop(),
+            lost => stopper.stop_without(lost),
+        }
     }
 }
 
@@ -510,7 +539,7 @@ mod tests {
         plan.plan_version = version;
         plan.stages[0].worker = "b".to_owned();
         let roles = BTreeMap::from([("b".to_owned(), Role::default())]);
-        NextPlan { plan, version, roles }
+        NextPlan { plan, version, roles, survived: None }
     }
 
     fn asked(facts: &mut RunFacts) -> u64 {

@@ -498,6 +498,7 @@ fn watch(
         if shared.is_ending() {
             run.stopper().step_down();
         }
+        shared.follow_losses(name);
         let is_running = run.progress().emitted > 0;
         if is_running
             && shared

@@ -90,6 +90,7 @@ impl Shared {
         drop(watching);
         let mut figures = seen.unwrap_or_else(|| place.unseen(name));
         figures.state = place.of.state;
+        figures.losses = self.losses_in_words(name);
         Some(figures)
     }
 

@@ -150,6 +150,10 @@ impl HostLauncher for Launcher {
         ended
     }
 
+    fn missing(&mut self, role: &str) {
+        self.shared.role_lost(&self.run, self.version, role);
+    }
+
     fn fate(&mut self, role: &str) -> Option<String> {
         if let Some(Some(ended)) = self.ended_with(role) {
             return Some(ended);

@@ -2,6 +2,7 @@
 //! controller reads them. Both are bounded; lines are dropped before a run is delayed.
 use super::Shared;
 use super::sharing::SharedLogs;
+use crate::agent::tasks::PREFIX;
 use crate::api::LogLine;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -208,7 +209,10 @@ impl Shared {
             return;
         }
         let known: BTreeSet<String> = self.facts.look(|document| {
-            let known = lines.iter().filter(|line| document.runs.contains_key(&line.run));
+            let is_job =
+                |name: &str| name.strip_prefix(PREFIX).is_some_and(|job| document.jobs.contains_key(job));
+            let known =
+                lines.iter().filter(|line| document.runs.contains_key(&line.run) || is_job(&line.run));
             known.map(|line| line.run.clone()).collect()
         });
         lines.retain(|line| known.contains(&line.run));

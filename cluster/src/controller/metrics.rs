@@ -38,6 +38,7 @@ pub(super) fn text(shared: &Arc<Shared>) -> Result<String, fmt::Error> {
     own(shared, &mut values);
     workers(shared, &mut values);
     runs(shared, &mut values);
+    jobs(shared, &mut values);
     let observed = Arc::downgrade(shared);
     let runs = move || observed.upgrade().map_or_else(Vec::new, |shared| shared.observed_runs());
     metrics::text([Box::new(RunsCollector(runs)) as Box<dyn Collector>, Box::new(values)])
@@ -60,6 +61,14 @@ fn own(shared: &Shared, values: &mut Values) {
     let (files, bytes) = of::files(&shared.folder.join("blobs"));
     values.add(&of::FILES, Labels::new(), files);
     values.add(&of::FILE_BYTES, Labels::new(), bytes);
+}
+
+fn jobs(shared: &Shared, values: &mut Values) {
+    let (counts, preemptions) = shared.job_counts();
+    for (state, count) in counts {
+        values.add(&of::JOBS, vec![("state", state.to_string())], count as f64);
+    }
+    values.add(&of::PREEMPTIONS, Labels::new(), preemptions as f64);
 }
 
 fn workers(shared: &Shared, values: &mut Values) {
@@ -111,6 +120,7 @@ fn runs(shared: &Shared, values: &mut Values) {
         values.add(&of::RUNS, vec![("state", state.to_string())], count as f64);
     }
     for (name, _) in states.iter().filter(|(_, state)| !state.is_over()) {
+        losses(shared, name, values);
         let Some(figures) = shared.figures(name) else { continue };
         let labels = || vec![("workflow", figures.workflow.clone()), ("run", name.clone())];
         for (basis, cost) in [("now", figures.cost.now), ("predicted", figures.cost.predicted)] {
@@ -143,6 +153,21 @@ fn runs(shared: &Shared, values: &mut Values) {
             }
         }
     }
+}
+
+/// Lost workers of a run, and how many more may be.
+fn losses(shared: &Shared, name: &str, values: &mut Values) {
+    let Some((workflow, lost, seconds, covered)) = shared.facts.look(|document| {
+        let run = document.runs.get(name)?;
+        let seconds = run.losses().last().and_then(|loss| loss.seconds);
+        Some((run.workflow.clone(), run.losses().len(), seconds, run.losses_covered()?))
+    }) else {
+        return;
+    };
+    let labels = || vec![("workflow", workflow.clone()), ("run", name.to_owned())];
+    values.add(&of::LOST_WORKERS, labels(), lost as f64);
+    values.add(&of::LOSSES_COVERED, labels(), f64::from(covered));
+    seconds.into_iter().for_each(|seconds| values.add(&of::LOSS_SECONDS, labels(), seconds));
 }
 
 /// `GET /metrics`.

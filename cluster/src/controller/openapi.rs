@@ -1,4 +1,5 @@
 //! The document of the API, made from the types of [`crate::api`]: OpenAPI 3.1, for programs that make clients of it.
+mod jobs;
 mod net;
 
 use crate::api::{
@@ -410,6 +411,7 @@ fn operations() -> Vec<Operation> {
         ),
     ];
     all.extend(net::operations());
+    all.extend(jobs::operations());
     all
 }
 

@@ -308,6 +308,9 @@ pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) -> Option<Duration
             shared.tell("run_waits", Some(&run), Some(worker), &text);
             continue;
         }
+        if silent.is_some() && shared.role_lost(&run, version, &role) {
+            continue;
+        }
         if of.is_bound {
             let text =
                 format!("run {run} waits for worker {worker}: {why}, and only it has some files of '{role}'");

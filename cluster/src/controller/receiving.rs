@@ -66,12 +66,17 @@ pub(super) async fn put(
 ) -> Answer<u64> {
     blocking(&shared, move |shared| {
         person(shared, &headers, Action::Submit)?;
-        let mut received = Received { body: body.into_data_stream(), part: Bytes::new(), bytes: 0 };
-        match shared.blobs.put(&digest, &mut received) {
-            Ok(()) => Ok(Json(received.bytes)),
-            Err(error @ BlobError::System { .. }) => Err(broken(&error)),
-            Err(error) => Err(No(StatusCode::BAD_REQUEST, error.to_string())),
-        }
+        take_file(shared, &digest, body)
     })
     .await
+}
+
+/// Keeps a file as its bytes come; their number.
+pub(super) fn take_file(shared: &Shared, digest: &str, body: Body) -> Result<Json<u64>, No> {
+    let mut received = Received { body: body.into_data_stream(), part: Bytes::new(), bytes: 0 };
+    match shared.blobs.put(digest, &mut received) {
+        Ok(()) => Ok(Json(received.bytes)),
+        Err(error @ BlobError::System { .. }) => Err(broken(&error)),
+        Err(error) => Err(No(StatusCode::BAD_REQUEST, error.to_string())),
+    }
 }

@@ -152,7 +152,8 @@ impl Shared {
                     .iter()
                     .chain(planning.flat_map(|one| one.profiles.iter().chain(&one.infrastructure)))
             });
-            files.map(|file| file.digest.clone()).collect()
+            let of_jobs = Self::files_of_jobs(document);
+            files.map(|file| file.digest.clone()).chain(of_jobs).collect()
         });
         self.blobs.sweep(&wanted, SUBMISSION);
     }

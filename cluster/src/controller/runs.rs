@@ -1,5 +1,6 @@
 //! Submits, describes, cancels and resumes runs.
 use super::changing::{self, Switch};
+use super::losses::Lost;
 use super::planning::{PlanningRequest, mark_of};
 use super::removal::{RemovalError, trial_of};
 use super::{Shared, drive, locked, waiting};
@@ -68,6 +69,8 @@ pub(crate) struct LiveRun {
     pub(crate) cuts: Vec<CutView>,
     /// Stages that answer in place of others.
     pub(crate) stand_ins: Vec<StandInView>,
+    /// Workers of its plan that were lost, and since when, while it changes to the plan without them.
+    pub(crate) lost: Lost,
     /// Whether its thread waits for workers and may be woken.
     pub(crate) waits_for_workers: bool,
 }
@@ -221,6 +224,7 @@ impl Shared {
             missed: BTreeSet::new(),
             ended: None,
             is_cancelled: false,
+            survived: None,
         };
         let is_new = self.facts.change(|document| {
             let is_new = !document.runs.contains_key(name);
@@ -447,6 +451,8 @@ impl Shared {
                 promises: run.promises.clone(),
                 cuts,
                 stand_ins,
+                losses: run.losses().to_vec(),
+                losses_covered: run.losses_covered(),
                 proposal: run.planned.proposal.as_ref().map(|proposal| proposal.reason.clone()),
             })
         })

@@ -6,7 +6,8 @@ mod replans;
 use super::answering::{Answer, No, Who, asked, blocking, broken, none, person, revoked, token, worker};
 use super::runs::SubmitError;
 use super::{
-    Shared, figures, health, metrics, net, openapi, page, parts, people, receiving, results, samples, sources,
+    Shared, figures, health, jobs, metrics, net, openapi, page, parts, people, receiving, results, samples,
+    sources,
 };
 use crate::api::{Heartbeat, RenewRequest, Submission, TokenAnswer, TokenRequest};
 use crate::blobs::BlobError;
@@ -142,6 +143,12 @@ pub(super) fn routes() -> Routes {
         .route("/v1/net/policies/{name}", post(net::set).delete(net::detach))
         .route("/v1/events", get(events))
         .route("/v1/join-tokens", post(join_token))
+        .route("/v1/jobs", get(jobs::requests::jobs).post(jobs::requests::submit))
+        .route("/v1/jobs/{job}", get(jobs::requests::job).delete(jobs::requests::cancel))
+        .route("/v1/jobs/{job}/explanation", get(jobs::requests::explanation))
+        .route("/v1/jobs/{job}/logs", get(jobs::requests::logs))
+        .route("/v1/jobs/{job}/tasks/{rank}/{incarnation}/missing", post(jobs::requests::missing))
+        .route("/v1/jobs/{job}/tasks/{rank}/{incarnation}/files/{digest}", put(jobs::requests::file))
         .route("/v1/people", get(people::people).post(people::add))
         .route("/v1/people/{name}", delete(people::remove))
         .route("/v1/controller", get(health::controller))

@@ -149,6 +149,7 @@ impl Shared {
         let follows = heartbeat.follows.take();
         let lost_files = std::mem::take(&mut heartbeat.lost_files);
         let fetching = heartbeat.fetching.clone().unwrap_or_default();
+        let (session, tasks) = (heartbeat.session, std::mem::take(&mut heartbeat.tasks));
         let tell_held;
         let traffic = self.traffic();
         let is_new = {
@@ -246,6 +247,7 @@ impl Shared {
             self.tell("files_lost", None, Some(name), &text);
         }
         self.fetches(name, &fetching);
+        self.tasks_heard(name, session, &tasks);
         let revoked = self.authority.revoked_serials().iter().map(ToString::to_string).collect();
         let unsettled = self.unsettled();
         let (assignments, digest, is_same) = self.assigned(name, follows.as_deref(), &unsettled);
@@ -263,7 +265,9 @@ impl Shared {
             drained_paths: self.drained_paths(name),
             groups: self.group_duties(name),
             net_policies: Some(self.net_policies(name).into_iter().map(|of| of.policy).collect()),
+            pause_milliseconds: self.pause_of(name),
             term: self.term(),
+            jobs: Some(self.job_duties(name, &tasks)),
         })
     }
 
@@ -315,9 +319,17 @@ impl Shared {
         follows: Option<&str>,
         unsettled: &[String],
     ) -> (Vec<Assignment>, String, bool) {
+        let there = locked(&self.workers).get(worker).map(|live| live.heartbeat.clone()).unwrap_or_default();
         let runs = locked(&self.runs);
         self.facts.look(|document| {
-            let wanted = wanted_of(&runs, document, worker);
+            let mut wanted = wanted_of(&runs, document, worker);
+            // Jobs leave first; a process that is there stays.
+            if !self.is_given_back(document, worker, &there.capacity) {
+                let is_it = |host: &HostStatus, of: &RequiredProcess<'_>| {
+                    (&*host.run, &*host.role, host.plan_version) == (of.run, of.role, of.version)
+                };
+                wanted.retain(|of| there.hosts.iter().any(|host| is_it(host, of)));
+            }
             let processors = |role: &str, of: &RequiredProcess<'_>| {
                 let at = of.roles.get(role).and_then(|of| of.worker.as_ref());
                 at.and_then(|at| locked(&self.processors).get(at).copied()).unwrap_or(1.0)
@@ -449,6 +461,7 @@ impl Shared {
         let expelled = self.exchange.expel(&PeerIdentity::Worker(name.clone()).to_string());
         tracing::debug!("ignoring {expelled} processes of worker {name}");
         let name = name.as_str();
+        locked(&self.left).insert(name.to_owned(), instant());
         self.forget_ways(name);
         self.facts.change(|document| {
             document.workers.remove(name);
@@ -539,6 +552,7 @@ pub(super) fn watch(shared: &Arc<Shared>) {
                 silent.push(name.clone());
             }
         }
+        shared.miss_covered();
         for name in silent {
             let run = shared.heard_in_a_run(&name, HEARD);
             let mut workers = locked(&shared.workers);

@@ -1,5 +1,5 @@
 //! Storage of changed parts of the document.
-use super::{Document, FactsError, Removed, RunFacts, WorkerFacts};
+use super::{Document, FactsError, JobFacts, QueueFacts, Removed, RunFacts, WorkerFacts};
 use crate::api::{Event, NetPolicy};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -9,10 +9,12 @@ const WORKER: &str = "worker";
 const EVENT: &str = "event";
 const REMOVED: &str = "removed";
 const NET_POLICIES: &str = "net_policies";
-/// The only part of removed runs, and of policies on edges.
+const JOB: &str = "job";
+const QUEUE: &str = "queue";
+/// The only part of removed runs, of policies on edges, and of the queue of jobs.
 const ALL: &str = "all";
 /// Kinds of parts.
-pub(super) const KINDS: [&str; 5] = [RUN, WORKER, EVENT, REMOVED, NET_POLICIES];
+pub(super) const KINDS: [&str; 7] = [RUN, WORKER, EVENT, REMOVED, NET_POLICIES, JOB, QUEUE];
 
 /// A part of the document that has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +55,14 @@ pub(super) fn changes(before: &Document, now: &Document) -> Result<Vec<Changed>,
         let value = Some(serde_json::to_string(&now.net_policies)?);
         all.push(Changed { kind: NET_POLICIES, name: ALL.to_owned(), value });
     }
+    for (name, job) in now.jobs.changed(&before.jobs) {
+        let value = job.map(serde_json::to_string).transpose()?;
+        all.push(Changed { kind: JOB, name: name.clone(), value });
+    }
+    if !Arc::ptr_eq(&now.queue, &before.queue) {
+        let value = Some(serde_json::to_string(&now.queue)?);
+        all.push(Changed { kind: QUEUE, name: ALL.to_owned(), value });
+    }
     // Events are only appended, and the oldest are dropped.
     for event in now.events.iter().rev().take_while(|event| event.number > before.event_number) {
         let value = Some(serde_json::to_string(event)?);
@@ -81,6 +91,10 @@ impl Document {
             (REMOVED, None) => self.removed.clear(),
             (NET_POLICIES, Some(value)) => self.net_policies = parsed::<Vec<NetPolicy>>(value)?,
             (NET_POLICIES, None) => self.net_policies.clear(),
+            (JOB, Some(value)) => self.jobs.insert(name.to_owned(), parsed::<JobFacts>(value)?),
+            (JOB, None) => drop(self.jobs.remove(name)),
+            (QUEUE, Some(value)) => self.queue = Arc::new(parsed::<QueueFacts>(value)?),
+            (QUEUE, None) => self.queue = Arc::default(),
             (EVENT, Some(value)) => {
                 let event: Event = parsed(value)?;
                 self.event_number = self.event_number.max(event.number);

@@ -116,9 +116,9 @@ async function look(signal) {
     const name = looked();
     try {
       if (name === null) {
-        const all = ["/v1/runs", "/v1/workers", "/v1/links"].map((path) => ask(path, { signal }));
-        const [runs, workers, links] = await Promise.all(all);
-        if (looked() === null && !signal.aborted) overview.show(runs, workers, links, events, may);
+        const all = ["/v1/runs", "/v1/jobs", "/v1/workers", "/v1/links"].map((path) => ask(path, { signal }));
+        const [runs, jobs, workers, links] = await Promise.all(all);
+        if (looked() === null && !signal.aborted) overview.show(runs, jobs, workers, links, events, may);
       } else {
         const path = `/v1/runs/${part(name)}`;
         const [view, figures] = await Promise.all([ask(path, { signal }), ask(`${path}/figures`, { signal })]);

@@ -17,6 +17,15 @@ export class Overview {
       ],
       "No runs yet: tidemill submit WORKFLOW starts one.",
     );
+    this.jobs = new Table(
+      at("jobs"), "Jobs",
+      [
+        { title: "job" }, { title: "user" }, { title: "kind", wide: true }, { title: "state" }, { title: "gang", number: true },
+        { title: "service, slot-s", number: true, wide: true }, { title: "since", wide: true }, { title: "machines" },
+        { title: "because", wide: true },
+      ],
+      "No jobs yet: tidemill job submit -- COMMAND queues one.",
+    );
     this.workers = new Table(
       at("workers"), "Workers",
       [
@@ -37,7 +46,7 @@ export class Overview {
     this.events = eventTable(at("events"), "Events");
   }
 
-  show(runs, workers, links, events, may) {
+  show(runs, jobs, workers, links, events, may) {
     const alive = workers.filter((worker) => worker.is_alive);
     const going = runs.filter((run) => ["running", "starting", "waiting"].includes(run.state));
     const lost = workers.length - alive.length;
@@ -57,6 +66,16 @@ export class Overview {
         { text: run.name, href: `#/runs/${part(run.name)}` }, run.workflow, state(run.state), count(run.emitted),
         count(run.arrived), run.seconds > 0 ? rate(run.arrived / run.seconds) : "", count(run.dead_letters),
         [...new Set(Object.values(run.placement).filter(Boolean))].join(", "), moment(run.submitted),
+      ],
+    })));
+    const over = (job) => ["complete", "failed", "cancelled"].includes(job.state);
+    const open = jobs.filter((job) => !over(job));
+    const ended = jobs.filter(over).slice(-20).reverse();
+    this.jobs.show([...open, ...ended].map((job) => ({
+      key: job.job,
+      cells: [
+        job.job, job.user, job.kind, state(job.state), count(job.gang), count(Math.round(job.service_seconds)), moment(job.since),
+        [...new Set(job.tasks.map((task) => task.worker).filter(Boolean))].join(", "), job.because ?? "",
       ],
     })));
     this.workers.show(workers.map((worker) => {

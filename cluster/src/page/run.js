@@ -143,8 +143,16 @@ export class Run {
     say(this.at("run-state"), text);
     classOf(this.at("run-state"), `state ${tone}`);
     const waits = (run.waits_for ?? []).map((what) => `Waits for ${what}.`);
-    say(this.at("run-reason"), [run.reason, ...waits].filter(Boolean).join(" "));
     const isOver = ["complete", "failed", "cancelled"].includes(run.state);
+    const losses = isOver ? [] : (run.losses ?? []).map((one) => {
+      const after = one.seconds == null ? ", no record has reached a sink yet" : ` after ${one.seconds.toFixed(1)} s`;
+      return `Worker ${one.worker ?? one.role} lost ${one.time}; its classes moved to ${one.moved_to.join(", ")}${after}.`;
+    });
+    if (losses.length > 0) {
+      const more = run.losses_covered ?? 0;
+      losses.push(more > 0 ? `${more} more covered.` : "Another loss is not covered until a worker takes its place.");
+    }
+    say(this.at("run-reason"), [run.reason, ...waits, ...losses].filter(Boolean).join(" "));
     this.isOver = isOver;
     const cancel = this.at("cancel");
     cancel.hidden = isOver || !may.operate;

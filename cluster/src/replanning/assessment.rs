@@ -349,6 +349,10 @@ fn miss(violation: &Violation, planned: &Planned) -> Miss {
         Violation::Accuracy { found, needed } => {
             (violation.to_string(), found.map_or(1.0, |found| 1.0 - found / needed))
         }
+        Violation::Loss { lost, violation } => {
+            let lost: Vec<String> = lost.iter().map(name).collect();
+            (format!("after the loss of {}: {violation}", lost.join(" and ")), 1.0)
+        }
         Violation::Shape(_)
         | Violation::Shared { .. }
         | Violation::Spread { .. }

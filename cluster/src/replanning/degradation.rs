@@ -21,6 +21,8 @@ struct RequestedLevels {
     accuracy: Option<f64>,
     latency: Option<(f64, f64)>,
     rate: Option<f64>,
+    /// Workers that may be lost at a time.
+    survive: u32,
 }
 
 impl RequestedLevels {
@@ -31,6 +33,7 @@ impl RequestedLevels {
             accuracy: limits.accuracy,
             latency: limits.latency.first().map(|limit| (limit.percentile, limit.seconds)),
             rate: Some(assembly.rate),
+            survive: limits.survive,
         })
     }
 }
@@ -41,6 +44,7 @@ pub fn level_of(setting: &LevelSetting) -> Level {
         LevelSetting::Rate(_) => Level::Rate,
         LevelSetting::Accuracy(_) => Level::Accuracy,
         LevelSetting::Latency(_) => Level::Latency,
+        LevelSetting::Survive(_) => Level::Survive,
     }
 }
 
@@ -76,6 +80,10 @@ pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
                 let (_, of) = wanted.latency.ok_or_else(no_level)?;
                 (to.as_ref().is_none_or(|to| to.below.0 as f64 / 1e9 > of), milliseconds(of * 1e3))
             }
+            LevelSetting::Survive(_) if wanted.survive == 0 => return Err(no_level()),
+            LevelSetting::Survive(to) => {
+                (to.unwrap_or(0) < wanted.survive, format!("{} lost workers", wanted.survive))
+            }
         };
         if !gives_way {
             return Err(format!("the limit of {level} in `--degrade` is not below the level, {of}"));
@@ -102,7 +110,10 @@ fn between(step: &LevelSetting, wanted: &RequestedLevels, part: f64) -> Option<L
             })))
         }
         // There is one plan for the admitted rate, not one for each load.
-        LevelSetting::Rate(_) | LevelSetting::Accuracy(None) | LevelSetting::Latency(None) => None,
+        LevelSetting::Rate(_)
+        | LevelSetting::Accuracy(None)
+        | LevelSetting::Latency(None)
+        | LevelSetting::Survive(_) => None,
     }
 }
 
@@ -169,6 +180,12 @@ fn missed(setting: &LevelSetting, wanted: &RequestedLevels, best: &Best) -> Opti
             let (from, to) = (wanted.rate?, to.as_ref()?.0);
             (to < from).then(|| yielded_rate(from, to))
         }
+        LevelSetting::Survive(to) => {
+            let (from, to) = (wanted.survive, to.unwrap_or(0));
+            let text = format!("survival is relaxed: {to} lost workers instead of {from}");
+            (to < from)
+                .then(|| miss(Level::Survive, f64::from(to), text, f64::from(from - to) / f64::from(from)))
+        }
     }
 }
 
@@ -194,6 +211,7 @@ pub fn mark(misses: &mut [Miss], order: &[LevelSetting]) {
         miss.gives_way = order.iter().filter(|step| level_of(step) == level).any(|step| match step {
             LevelSetting::Rate(to) => to.is_some_and(|to| found >= to.0 * 0.98),
             LevelSetting::Accuracy(to) => to.is_none_or(|to| found >= to.0 - 1e-9),
+            LevelSetting::Survive(to) => found >= f64::from(to.unwrap_or(0)),
             LevelSetting::Latency(to) => to.as_ref().is_none_or(|to| found <= to.below.0 as f64 / 1e9 + 1e-9),
         });
     }

@@ -3,12 +3,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tempfile::TempDir;
 use tidemill_cluster::agent::{self, AgentError, AgentOptions};
 use tidemill_cluster::api::{Bundle, BundleFile, Quota, Replan, Submission, TokenAnswer, TokenRequest};
 use tidemill_cluster::blobs::digest;
 use tidemill_cluster::client::Client;
-use tidemill_cluster::controller::{Controller, ControllerOptions, Keeping, StoredFiles};
+use tidemill_cluster::controller::{Controller, ControllerOptions, Detection, Keeping, StoredFiles};
 use tidemill_identity::{AccessToken, JoinAddress, Lifetimes};
 
 /// Rows of a file into another one.
@@ -58,19 +59,24 @@ impl Place {
 
     /// With an object store for files.
     pub(crate) fn with(files: Option<StoredFiles>) -> Self {
-        Self::made(files, Lifetimes::default())
+        Self::made(files, Lifetimes::default(), Detection::default())
     }
 
     /// Sets the lifetimes of certificates.
     pub(crate) fn that_lives(lifetimes: Lifetimes) -> Self {
-        Self::made(None, lifetimes)
+        Self::made(None, lifetimes, Detection::default())
     }
 
-    fn made(files: Option<StoredFiles>, lifetimes: Lifetimes) -> Self {
+    /// Sets the time after which a silent worker is lost.
+    pub(crate) fn that_waits_for_workers(time: Duration) -> Self {
+        Self::made(None, Lifetimes::default(), Detection { time, phi: None })
+    }
+
+    fn made(files: Option<StoredFiles>, lifetimes: Lifetimes, detection: Detection) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
             lifetimes,
-            detection: Default::default(),
+            detection,
             replan_pace: 1.0,
             metrics: None,
             folder: folder.path().join("controller"),
@@ -80,6 +86,7 @@ impl Place {
             traced: None,
             files,
             keeping: Keeping::default(),
+            jobs: Default::default(),
         };
         let controller = Controller::start(&options).unwrap();
         let token = controller.first_admin(|_| Ok(())).unwrap().unwrap();
@@ -125,6 +132,7 @@ impl Place {
             results: Vec::new(),
             command: command.iter().map(|part| (*part).to_owned()).collect(),
             net_command: Vec::new(),
+            task_command: Vec::new(),
         }
     }
 }

@@ -22,7 +22,10 @@ fn the_server_has_the_methods_of_the_document_and_no_others() {
             .replace("{number}", "1")
             .replace("{name}", "nobody")
             .replace("{sink}", "none")
-            .replace("{path}", "lte");
+            .replace("{path}", "lte")
+            .replace("{job}", "none-1")
+            .replace("{rank}", "0")
+            .replace("{incarnation}", "1");
         assert!(!filled.contains('{'), "{path}");
         for method in ["GET", "PUT", "POST", "DELETE"] {
             // No credentials: the server rejects the request.

@@ -170,6 +170,7 @@ fn operator(index: usize, size: Size, types: &[WorkerType], random: &mut Random)
         stateful: false,
         follows_event_time: false,
         on_one_worker: false,
+        survive: 0,
         fused: Vec::new(),
     };
     (operator, accuracy)

@@ -122,6 +122,7 @@ pub fn published_vqa_problem(rate: f64, accuracy: f64, setting: PublishedSetting
         stateful: false,
         follows_event_time: false,
         on_one_worker: false,
+        survive: 0,
         fused: Vec::new(),
     };
     let edge = |from: Producer, to: usize, input: usize, kib: &[f64]| Edge {

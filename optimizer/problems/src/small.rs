@@ -240,6 +240,7 @@ fn operator(index: usize, classes: &[WorkerClass], random: &mut Random) -> Opera
         stateful: false,
         follows_event_time: false,
         on_one_worker: false,
+        survive: 0,
         fused: Vec::new(),
     }
 }

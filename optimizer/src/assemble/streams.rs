@@ -51,6 +51,7 @@ impl Streams {
                 stateful: head.stateful,
                 follows_event_time: head.follows_event_time,
                 on_one_worker: head.on_one_worker,
+                survive: 0, // follows from the service levels
                 fused: head.fused.clone(),
             }
         };

@@ -3,8 +3,8 @@ use super::asked::{Answer, Question, Searches};
 use super::devices::{device_reason, has_both_kinds};
 use super::percentiles::is_slower;
 use super::{
-    Binding, Explanation, LevelChange, LevelPrice, Open, OtherPercentile, PercentileCost, Reason, Rejected,
-    binding, with_accuracy, with_latency, with_rate,
+    Binding, Explanation, LevelChange, LevelPrice, LossPrice, Open, OtherPercentile, PercentileCost, Reason,
+    Rejected, binding, with_accuracy, with_latency, with_losses, with_rate,
 };
 use crate::planner::{PlannerError, SAME_COST, SearchLimits};
 use crate::problem::Problem;
@@ -55,15 +55,24 @@ impl<'a> Questions<'a> {
     ) -> Result<Explanation, PlannerError> {
         let changes = changes(self.problem, rate);
         let problem = self.problem;
+        let survived = problem.limits.survive;
+        let mut fewer: Vec<u32> =
+            [0, survived.saturating_sub(1)].into_iter().filter(|of| *of < survived).collect();
+        fewer.dedup();
         let devices = (0..problem.operators.len()).filter(|operator| has_both_kinds(problem, *operator));
         let devices: Vec<usize> = devices.collect();
         let percentiles_left = percentiles.iter().filter(|other| other.problem.is_some()).count();
-        self.searches.left = changes.len() + devices.len() + REJECTED + percentiles_left;
+        self.searches.left = changes.len() + fewer.len() + devices.len() + REJECTED + percentiles_left;
         self.explanation.questions = self.searches.left;
         self.explanation.binding = binding(problem, self.solution);
         for (change, changed) in changes {
             let price = self.price(change, &changed)?;
             self.explanation.prices.push(price);
+            self.show();
+        }
+        for instead in fewer {
+            let price = self.losses(instead)?;
+            self.explanation.losses.push(price);
             self.show();
         }
         for operator in devices {
@@ -118,6 +127,18 @@ impl<'a> Questions<'a> {
         let after = answer.found.map(|(_, solution)| solution);
         self.known.extend(after.clone());
         Ok(LevelPrice { change, price, is_impossible, after, is_cut: answer.is_cut })
+    }
+
+    /// The price of surviving more losses.
+    fn losses(&mut self, instead: u32) -> Result<LossPrice, PlannerError> {
+        let answer = self.cheaper(&with_losses(self.problem, instead))?;
+        let survived = self.problem.limits.survive;
+        let price = match &answer.found {
+            Some((cost, _)) => Some(((self.bound - cost).max(0.0), (self.cost - answer.least).max(0.0))),
+            None if answer.is_cut => None,
+            None => Some((0.0, 0.0)),
+        };
+        Ok(LossPrice { survived, instead, price, after: answer.found.map(|(_, solution)| solution) })
     }
 
     /// The cheapest plans without one of the service levels, where they cost less.

@@ -1,5 +1,5 @@
 //! Finds the least change that makes a plan possible, one limit at a time.
-use super::scale::{with_accuracy, with_bandwidth, with_latency, with_rate};
+use super::scale::{with_accuracy, with_bandwidth, with_latency, with_losses, with_rate};
 use crate::check::check;
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::planners::exact::Exact;
@@ -58,6 +58,13 @@ pub enum Relaxed {
     },
     /// Allow records to go to a lower tier.
     ReturnTraffic,
+    /// Survive fewer losses of workers at a time.
+    Survive {
+        /// Losses asked for.
+        from: u32,
+        /// Losses that a plan survives.
+        to: u32,
+    },
     /// Add machines, the cheapest that suffice.
     Workers(Vec<MissingWorkers>),
 }
@@ -86,6 +93,7 @@ pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relax
     all.extend(utilization(problem, &possible)?);
     all.extend(bandwidth(problem, &possible)?);
     all.extend(return_traffic(problem, &possible)?);
+    all.extend(losses(problem, &possible)?);
     all.sort_by(|a, b| a.relative.total_cmp(&b.relative));
     all.extend(workers(problem, limits)?);
     Ok(all)
@@ -230,6 +238,17 @@ fn return_traffic(problem: &Problem, possible: Possible<'_>) -> Result<Option<Re
     Ok(helps.then_some(Relaxation { relaxed: Relaxed::ReturnTraffic, relative: 1.0 }))
 }
 
+fn losses(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+    let from = problem.limits.survive;
+    for to in (0..from).rev() {
+        if possible(&with_losses(problem, to))? {
+            let relative = f64::from(from - to) / f64::from(from);
+            return Ok(Some(Relaxation { relaxed: Relaxed::Survive { from, to }, relative }));
+        }
+    }
+    Ok(None)
+}
+
 /// The cheapest machines to add: existing ones cost nothing here, additional ones their price.
 fn workers(problem: &Problem, limits: &SearchLimits) -> Result<Option<Relaxation>, PlannerError> {
     let mut more = problem.clone();
@@ -244,7 +263,11 @@ fn workers(problem: &Problem, limits: &SearchLimits) -> Result<Option<Relaxation
             variant.modes.extend_from_within(..);
         }
     }
-    let found = Exact.plan(&more, &SearchLimits { gap: limits.gap.max(0.01), ..*limits })?;
+    let found = match Exact.plan(&more, &SearchLimits { gap: limits.gap.max(0.01), ..*limits }) {
+        // With so many more workers there may be too many losses to plan for.
+        Err(PlannerError::Unsupported { .. }) if problem.limits.survive > 0 => return Ok(None),
+        found => found?,
+    };
     let Some(solution) = found.solution else { return Ok(None) };
     let mut missing = Vec::new();
     let mut total = 0;

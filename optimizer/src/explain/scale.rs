@@ -25,6 +25,14 @@ pub fn with_latency(problem: &Problem, change: impl Fn(f64) -> f64) -> Problem {
     changed
 }
 
+/// Sets the number of losses that plans survive to at most this.
+pub fn with_losses(problem: &Problem, most: u32) -> Problem {
+    let mut changed = problem.clone();
+    changed.limits.survive = changed.limits.survive.min(most);
+    changed.operators.iter_mut().for_each(|operator| operator.survive = operator.survive.min(most));
+    changed
+}
+
 /// Multiplies all bandwidths by a factor; infinity removes them.
 pub(super) fn with_bandwidth(problem: &Problem, factor: f64) -> Problem {
     let mut changed = problem.clone();

@@ -154,6 +154,11 @@ impl<'a> Placement<'a> {
         self.stages.insert(sink.to_owned(), Place { hosting: None, ..place });
     }
 
+    /// Whether a stage has that id.
+    pub(super) fn knows(&self, stage: &str) -> bool {
+        self.stages.contains_key(stage)
+    }
+
     /// The place of a stage.
     pub(super) fn of(&self, stage: &str) -> &Place {
         &self.stages[stage]

@@ -1,7 +1,7 @@
 //! Reads a plan back into numbers, so that a plan from a file can be priced, checked and explained.
 use super::DUST;
 use crate::assemble::{Assembly, Inputs};
-use crate::solution::{Hosting, OnDevice, RouteClass, Solution, UsedWorker};
+use crate::solution::{Fallback, Hosting, OnDevice, RouteClass, Solution, UsedWorker};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::{Plan, SOURCE_DEVICE, Sends, Stage, device_of};
 
@@ -81,7 +81,14 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
             Some(named) => named,
             None => {
                 let class = classes().find(|class| names(*class).is_empty()).ok_or_else(missing)?;
-                (class, workers.iter().filter(|used| used.class == class).count())
+                // Its number is in its name; a plan that lost workers has gaps.
+                let is_free = |index: &usize| {
+                    workers.iter().all(|used| (used.class, used.index as usize) != (class, *index))
+                };
+                let number = |index: u32| assembly.sites[location].machine(&worker.worker_type, index);
+                let own = (0..problem.worker_classes[class].count).find(|index| number(*index) == worker.id);
+                let own = own.map(|index| index as usize).filter(is_free);
+                (class, own.or_else(|| (0..).find(is_free)).unwrap_or(usize::MAX))
             }
         };
         places.insert(&worker.id, (location, Some(workers.len())));
@@ -117,6 +124,48 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
             variant: named.unwrap_or_default().to_owned(),
         })?);
     }
+    let hosting_of = |index: usize, stage: &Stage| -> Result<Hosting, ReadError> {
+        let operator = &problem.operators[index];
+        let (location, worker) = places.get(stage.worker.as_str()).copied().unwrap_or_default();
+        let worker = worker.filter(|_| !operator.weightless);
+        let modes =
+            worker.map(|worker| operator.variants[variants[index]].modes[workers[worker].class].as_slice());
+        let device = stage.device.as_deref().and_then(device_of);
+        let device = device.and_then(|id| devices.get(id).copied());
+        let fits = |mode: &crate::problem::ServiceMode| {
+            let class = device.map(|device| workers[device].class);
+            mode.batch == stage.max_batch
+                && mode.remote.as_ref().map(|remote| remote.class) == class
+                && (stage.backend.is_none() || mode.backend.is_none() || mode.backend == stage.backend)
+        };
+        let sends = |mode: &crate::problem::ServiceMode| {
+            mode.remote.as_ref().is_none_or(|remote| remote.sends == stage.sends)
+        };
+        let of = |modes: &[_]| modes.iter().position(|mode| fits(mode) && sends(mode));
+        let mode = modes.map_or(Some(0), of);
+        let mode = mode.ok_or_else(|| match modes.is_some_and(|modes| modes.iter().any(fits)) {
+            true => ReadError::Sends { stage: stage.id.clone(), sends: stage.sends },
+            false => ReadError::Mode {
+                stage: stage.id.clone(),
+                worker_type: plan
+                    .workers
+                    .iter()
+                    .find(|worker| worker.id == stage.worker)
+                    .map(|worker| worker.worker_type.clone())
+                    .unwrap_or_default(),
+                batch: stage.max_batch,
+            },
+        })?;
+        Ok(Hosting {
+            operator: index,
+            worker,
+            location,
+            mode,
+            share: 0.0,
+            wait_seconds: None,
+            device: device.map(|worker| OnDevice { worker, wait_seconds: None }),
+        })
+    };
     let mut hostings: Vec<Hosting> = Vec::new();
     let mut stages: Vec<&str> = Vec::new();
     let mut classes = Vec::new();
@@ -128,50 +177,8 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
             let position = match known {
                 Some(position) => position,
                 None => {
-                    let (location, worker) = places.get(stage.worker.as_str()).copied().unwrap_or_default();
-                    let worker = worker.filter(|_| !operator.weightless);
-                    let modes = worker.map(|worker| {
-                        operator.variants[variants[index]].modes[workers[worker].class].as_slice()
-                    });
-                    let device = stage.device.as_deref().and_then(device_of);
-                    let device = device.and_then(|id| devices.get(id).copied());
-                    let fits = |mode: &crate::problem::ServiceMode| {
-                        let class = device.map(|device| workers[device].class);
-                        mode.batch == stage.max_batch
-                            && mode.remote.as_ref().map(|remote| remote.class) == class
-                            && (stage.backend.is_none()
-                                || mode.backend.is_none()
-                                || mode.backend == stage.backend)
-                    };
-                    let sends = |mode: &crate::problem::ServiceMode| {
-                        mode.remote.as_ref().is_none_or(|remote| remote.sends == stage.sends)
-                    };
-                    let of = |modes: &[_]| modes.iter().position(|mode| fits(mode) && sends(mode));
-                    let mode = modes.map_or(Some(0), of);
-                    let mode =
-                        mode.ok_or_else(|| match modes.is_some_and(|modes| modes.iter().any(fits)) {
-                            true => ReadError::Sends { stage: stage.id.clone(), sends: stage.sends },
-                            false => ReadError::Mode {
-                                stage: stage.id.clone(),
-                                worker_type: plan
-                                    .workers
-                                    .iter()
-                                    .find(|worker| worker.id == stage.worker)
-                                    .map(|worker| worker.worker_type.clone())
-                                    .unwrap_or_default(),
-                                batch: stage.max_batch,
-                            },
-                        })?;
                     stages.push(&stage.id);
-                    hostings.push(Hosting {
-                        operator: index,
-                        worker,
-                        location,
-                        mode,
-                        share: 0.0,
-                        wait_seconds: None,
-                        device: device.map(|worker| OnDevice { worker, wait_seconds: None }),
-                    });
+                    hostings.push(hosting_of(index, stage)?);
                     hostings.len() - 1
                 }
             };
@@ -185,5 +192,47 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
         }
         classes.push(RouteClass { share: class.share, sources, hostings: of_class });
     }
-    Ok(Solution { variants, workers, hostings, classes })
+    let mut fallbacks = Vec::new();
+    for fallback in &plan.fallbacks {
+        let lost = fallback.lost.iter().map(|id| {
+            let place = places.get(id.as_str()).copied().unwrap_or_default();
+            place.1.ok_or_else(|| ReadError::Worker(id.clone()))
+        });
+        let mut after =
+            Fallback { lost: lost.collect::<Result<_, _>>()?, starts: Vec::new(), classes: Vec::new() };
+        after.lost.sort_unstable();
+        let mut started: Vec<&str> = Vec::new();
+        for class in fallback.classes.iter().filter(|class| class.share > DUST) {
+            let missing =
+                |operator: &str| ReadError::Route { class: class.id, operator: operator.to_owned() };
+            let stage_of = |operator: &str| -> Result<&Stage, ReadError> {
+                let id = class.route.get(operator).ok_or_else(|| missing(operator))?;
+                let mut all = fallback.starts.iter().chain(&plan.stages);
+                all.find(|stage| stage.id == *id).ok_or_else(|| missing(operator))
+            };
+            let mut of_class = Vec::new();
+            for (index, operator) in problem.operators.iter().enumerate() {
+                let stage = stage_of(&operator.id)?;
+                let is_start = fallback.starts.iter().any(|start| start.id == stage.id);
+                let known = stages.iter().position(|id| *id == stage.id).filter(|_| !is_start);
+                let begun = started.iter().position(|id| *id == stage.id).map(|at| hostings.len() + at);
+                of_class.push(match known.or(begun) {
+                    Some(position) => position,
+                    None => {
+                        started.push(&stage.id);
+                        after.starts.push(hosting_of(index, stage)?);
+                        hostings.len() + started.len() - 1
+                    }
+                });
+            }
+            let source_of = |source: &crate::problem::Source| -> Result<usize, ReadError> {
+                let stage = stage_of(&source.id)?;
+                Ok(places.get(stage.worker.as_str()).copied().unwrap_or_default().0)
+            };
+            let sources = problem.sources.iter().map(source_of).collect::<Result<_, _>>()?;
+            after.classes.push(RouteClass { share: class.share, sources, hostings: of_class });
+        }
+        fallbacks.push(after);
+    }
+    Ok(Solution { variants, workers, hostings, classes, fallbacks })
 }

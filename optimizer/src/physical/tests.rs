@@ -25,6 +25,7 @@ fn solution() -> Solution {
             hosting(2, 2, 1, 0, 1.0),
         ],
         classes: vec![class(0.25, 0), class(0.75, 1)],
+        fallbacks: Vec::new(),
     }
 }
 
@@ -160,6 +161,7 @@ fn a_source_at_several_sites_has_a_stage_at_each() {
         workers: vec![UsedWorker { class: 2, index: 0 }],
         hostings: (0..3).map(|operator| hosting(operator, 0, 2, 0, 1.0)).collect(),
         classes: vec![class(0), class(1)],
+        fallbacks: Vec::new(),
     };
     let plan = physical(&case.inputs(), &case.assembled(), &solution, Vec::new()).expect("is a plan");
     let found = plan.validate_against(&case.workflow);

@@ -9,7 +9,7 @@
 use super::exact::Exact;
 use crate::cost::cost;
 use crate::explain::with_accuracy;
-use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::planner::{Planner, PlannerError, SearchLimits, without_losses};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
@@ -119,6 +119,7 @@ impl Planner for AccuracyScaling {
     /// on this fleet is more accurate (or, with [`Goal::Level`], that the limit is kept); nothing is proven about the
     /// cost.
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
+        without_losses(self.name(), problem)?;
         let time = SearchTime::begin();
         let problem = &*problem.without_remotes();
         let unsupported = |reason: &str| {

@@ -558,7 +558,13 @@ impl<'a> Assignment<'a> {
             class.share /= sum;
             class.hostings.iter().for_each(|&hosting| hostings[hosting].share += class.share);
         }
-        Some(Solution { variants: self.variants.to_vec(), workers: renumbered(workers), hostings, classes })
+        Some(Solution {
+            variants: self.variants.to_vec(),
+            workers: renumbered(workers),
+            hostings,
+            classes,
+            fallbacks: Vec::new(),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::assignment::{Preference, Routing};
 use super::worker_search::{Progress, Search, expanding_pools, search};
 use super::{one_worker, selection};
-use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::planner::{Planner, PlannerError, SearchLimits, without_losses};
 use crate::problem::Problem;
 use crate::solution::Outcome;
 
@@ -48,6 +48,7 @@ impl Planner for Beam {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        without_losses(self.name(), problem)?;
         let problem = &*problem.without_remotes();
         if one_worker::is_asked(problem) {
             return one_worker::planned(problem, limits, self.name(), |part, limits| self.plan(part, limits));

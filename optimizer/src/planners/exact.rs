@@ -12,6 +12,8 @@
 //! Where rates depend on variants, parts of the problem with fixed rates are planned one by one (`exact/cases.rs`).
 //! Where sizes depend on variants before the sender, parts are bounded by their smallest sizes (`exact/sizes.rs`).
 //!
+//! Plans that survive the loss of workers have a program of their own (`exact/survive.rs`).
+//!
 //! Under latency limits plans consist of whole routes, each of which ends in time, so a plan may pair a slow worker of
 //! one operator with a fast one of the next (`exact/routes.rs`). Each joint variant is bounded by its relaxation over
 //! routes, or by the prices of another's (`exact/screening.rs`); the few that remain are searched with one variant of
@@ -48,6 +50,7 @@ mod routes;
 mod screening;
 mod search;
 mod sizes;
+pub(crate) mod survive;
 #[cfg(test)]
 mod tests;
 mod time_grid;
@@ -72,6 +75,8 @@ use extract::realised;
 use fault::{NAME, fault};
 use prepared::{LatencyRule, MemoryRule, Prepared};
 use search::{Found, Search};
+pub(crate) use survive::restarts;
+pub use survive::{Capacity, capacity};
 use tuning::{PROGRAMS_UNDER_LATENCY, STRICTER};
 use under_latency::under_latency;
 
@@ -101,6 +106,9 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        if problem.limits.survive > 0 {
+            return survive::planned(problem, limits, excluded);
+        }
         if !problem.limits.latency.is_empty() && problem.limits.wait_levels.is_empty() {
             return waits::with_waits(problem, limits, |problem, limits, asked| {
                 self.plan_with_devices(problem, limits, excluded, asked)

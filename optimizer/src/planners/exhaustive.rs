@@ -9,7 +9,7 @@ mod choices;
 
 use super::devices;
 use crate::cost::cost;
-use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::planner::{Planner, PlannerError, SearchLimits, without_losses};
 use crate::problem::{Problem, Producer};
 use crate::search_time::SearchTime;
 use crate::solution::{Hosting, Outcome, RouteClass, Solution, Status, UsedWorker};
@@ -41,6 +41,7 @@ impl Planner for Exhaustive {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        without_losses(NAME, problem)?;
         if devices::are_offered(problem) {
             return devices::each(problem, limits, NAME, |part, limits| self.plan(part, limits));
         }
@@ -527,7 +528,7 @@ fn finished(
         counts.push((used.class, index));
         workers.push(UsedWorker { class: used.class, index });
     }
-    Solution { variants: variants.to_vec(), workers, hostings: kept, classes }
+    Solution { variants: variants.to_vec(), workers, hostings: kept, classes, fallbacks: Vec::new() }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::assignment::{Assignment, Preference, Routing, Rule, Wait};
 use super::{one_worker, selection};
 use crate::check::check;
 use crate::cost::cost;
-use crate::planner::{PlannerError, SearchLimits};
+use crate::planner::{PlannerError, SearchLimits, without_losses};
 use crate::problem::{Problem, Producer};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
@@ -88,6 +88,7 @@ pub(super) fn with_most_accurate(
     planner: &str,
 ) -> Result<Outcome, PlannerError> {
     problem.check()?;
+    without_losses(planner, problem)?;
     let problem = &*problem.without_remotes();
     if one_worker::is_asked(problem) {
         return one_worker::planned(problem, limits, planner, |part, limits| {

@@ -165,7 +165,13 @@ fn unsplit(problem: &Problem, chosen: &[Place]) -> Solution {
     }
     let all: Vec<usize> = (0..hostings.len()).collect();
     classes.iter_mut().for_each(|class| class.hostings.clone_from(&all));
-    Solution { variants: chosen.iter().map(|place| place.0).collect(), workers, hostings, classes }
+    Solution {
+        variants: chosen.iter().map(|place| place.0).collect(),
+        workers,
+        hostings,
+        classes,
+        fallbacks: Vec::new(),
+    }
 }
 
 /// Raises waits to the levels that planners choose from; none where a worker keeps none of them.

@@ -54,6 +54,7 @@ fn two_operators(
         stateful: false,
         follows_event_time: false,
         on_one_worker: false,
+        survive: 0,
         fused: Vec::new(),
     };
     let [first, second] = calls;
@@ -217,6 +218,7 @@ fn by_hand(problem: &Problem, near: f64) -> Solution {
             RouteClass { share: near, sources: vec![0], hostings: vec![0, 2] },
             RouteClass { share: 1.0 - near, sources: vec![0], hostings: vec![1, 2] },
         ],
+        fallbacks: Vec::new(),
     };
     with_least_waits(problem, &solution)
 }

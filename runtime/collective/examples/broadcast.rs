@@ -99,8 +99,7 @@ fn measured(strategy: &Strategy, size: u64) -> Result<Duration, Failure> {
                 let buffer = Arc::new(Plain::new(vec![1; size as usize]));
                 let mut times = Vec::new();
                 for number in 1..=ROUNDS {
-                    let numbered =
-                        Numbered { number, operation: ROOT, element: Element::F32, length: size / 4 };
+                    let numbered = Numbered::new(number, ROOT, Element::F32, size / 4);
                     together.wait();
                     let begun = Instant::now();
                     team.begin(numbered, BTreeMap::from([(rank, buffer.clone() as _)]))?;

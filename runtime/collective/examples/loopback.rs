@@ -129,7 +129,7 @@ fn measured(
                 let buffer = Arc::new(Shared::new(region, 0, length * 4)?);
                 let mut times = Vec::new();
                 for number in 1..=operations {
-                    let numbered = Numbered { number, operation, element: Element::F32, length };
+                    let numbered = Numbered::new(number, operation, Element::F32, length);
                     let begun = Instant::now();
                     team.begin(numbered, BTreeMap::from([(rank, buffer.clone() as _)]))?;
                     team.finish()?;

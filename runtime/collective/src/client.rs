@@ -11,39 +11,39 @@
 //! # Ok(())
 //! # }
 //! ```
+mod buffer;
+mod connection;
 mod hints;
-
-use crate::element::{Element, Reduction};
-use crate::number::Number;
-use crate::operation::Operation;
-use crate::protocol::{
-    self, Answer, Call, Failure, FailureKind, MOST_BYTES, Question, ToProgram, ToService, VERSION,
-};
-use crate::topology::Priority;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
-    socketpair,
-};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tidemill_rpc::packets;
-use tidemill_shm::region::{GRANULE, RegionError, SharedRegion};
-
 mod in_place;
 mod pending;
 mod rejoining;
 
+pub use buffer::Buffer;
 pub use pending::Pending;
+
+use crate::element::{Element, Reduction};
+use crate::operation::Operation;
+use crate::protocol::{
+    Answer, Call, Failure, FailureKind, MOST_BYTES, Question, ToProgram, ToService, VERSION,
+};
+use crate::topology::Priority;
+use crate::type_name::TypeName;
+use connection::Connection;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidemill_rpc::usual_socket;
+use tidemill_shm::region::{GRANULE, RegionError, SharedRegion};
 
 /// Time until all ranks must have joined, and until an operation must have ended, where nothing else is said.
 pub const DEADLINE: Duration = Duration::from_secs(300);
-/// Bytes that are converted at once.
-const CHUNK: usize = 16 << 10;
+/// Time in which a service must be there, where nothing else is said: it may be about to start.
+pub const WAIT: Duration = Duration::from_secs(5);
+/// Pause before a service is looked for again: no event says that it is there.
+const PAUSE: Duration = Duration::from_millis(50);
 
 #[expect(clippy::disallowed_methods, reason = "a program waits in real time")]
 fn now() -> Instant {
@@ -54,10 +54,17 @@ fn now() -> Instant {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The service cannot be reached.
-    #[error("no service for groups answers at {}: {reason}; `tidemill net serve` starts one", socket.display())]
+    #[error(
+        "no service for groups answers at {}: {reason}{}; `{}` starts one",
+        crate::protocol::socket_of(service).display(),
+        after(*waited),
+        command(service)
+    )]
     Unreachable {
-        /// Where it was looked for.
-        socket: PathBuf,
+        /// The socket of the transport service; that of groups is beside it.
+        service: PathBuf,
+        /// Time in which it was looked for.
+        waited: Duration,
         /// Why.
         reason: io::Error,
     },
@@ -73,6 +80,22 @@ pub enum Error {
     /// Memory that is not there.
     #[error("{0}")]
     Memory(#[from] RegionError),
+}
+
+/// How long a service was waited for, to append.
+fn after(waited: Duration) -> String {
+    match waited.is_zero() {
+        true => String::new(),
+        false => format!(", also after {} s", waited.as_secs_f64()),
+    }
+}
+
+/// The command that starts the service that was looked for.
+fn command(service: &Path) -> String {
+    match service == usual_socket() {
+        true => "tidemill net serve".to_owned(),
+        false => format!("tidemill net serve --socket {}", service.display()),
+    }
 }
 
 impl From<io::Error> for Error {
@@ -95,6 +118,8 @@ pub struct JoinOptions {
     pub size: u32,
     /// The socket of the service.
     pub service: PathBuf,
+    /// Time in which the service must be there, as a part of the deadline. Zero: it has to be there.
+    pub wait: Duration,
     /// Time until all ranks must have joined.
     pub deadline: Duration,
     /// Which groups have paths first.
@@ -104,8 +129,15 @@ pub struct JoinOptions {
 impl JoinOptions {
     /// The usual ones.
     pub fn new(group: impl Into<String>, rank: u32, size: u32) -> Self {
-        let service = tidemill_rpc::usual_socket();
-        Self { group: group.into(), rank, size, service, deadline: DEADLINE, priority: Priority::default() }
+        Self {
+            group: group.into(),
+            rank,
+            size,
+            service: usual_socket(),
+            wait: WAIT,
+            deadline: DEADLINE,
+            priority: Priority::default(),
+        }
     }
 }
 
@@ -114,184 +146,19 @@ impl JoinOptions {
 pub struct CallOptions<'a> {
     /// Time until it must have ended, from the call on.
     pub deadline: Duration,
-    /// Becomes readable when the operation may begin: an eventfd, a pipe or a socket. None: at once.
+    /// Becomes readable when the operation may begin: an eventfd, a pipe or a Unix socket. None: at once.
     pub after: Option<BorrowedFd<'a>>,
     /// Whether [`Pending::readable`] is wanted.
     pub readable: bool,
+    /// The type of elements that are only moved, where it is none of [`Element`]: all ranks have to name the same. Empty: that of the
+    /// buffer.
+    pub type_name: TypeName,
 }
 
 impl Default for CallOptions<'_> {
     fn default() -> Self {
-        Self { deadline: DEADLINE, after: None, readable: false }
+        Self { deadline: DEADLINE, after: None, readable: false, type_name: TypeName::default() }
     }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Calls that have ended, and those for whose result nobody will ask.
-    ended: BTreeMap<u64, Option<Failure>>,
-    forgotten: BTreeSet<u64>,
-    /// The buffers of calls that have not ended.
-    running: BTreeMap<u64, u64>,
-    /// Answers that are no ends of calls.
-    answers: Vec<(ToProgram, Vec<OwnedFd>)>,
-    /// One thread receives for all that wait.
-    receives: bool,
-    /// Why nothing comes any more.
-    gone: Option<String>,
-    next_call: u64,
-    next_buffer: u64,
-    members: Vec<u32>,
-    epoch: u64,
-}
-
-#[derive(Debug)]
-struct Connection {
-    socket: OwnedFd,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-impl Connection {
-    fn dial(service: &Path) -> Result<Self, Error> {
-        let path = protocol::socket_of(service);
-        let dial = || -> io::Result<OwnedFd> {
-            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            connect(&socket, &SocketAddrUnix::new(&path)?)?;
-            Ok(socket)
-        };
-        let unreachable = |reason| Error::Unreachable { socket: path.clone(), reason };
-        let socket = dial().map_err(unreachable)?;
-        Ok(Self { socket, state: Mutex::default(), changed: Condvar::new() })
-    }
-
-    fn locked(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn send(&self, packet: &ToService, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        self.put(packet, descriptors).map_err(|error| self.lost(error))
-    }
-
-    fn put(&self, packet: &ToService, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        loop {
-            match packets::send(&self.socket, packet, descriptors) {
-                // The service reads whatever comes, but not always at once.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let mut waits = [PollFd::new(&self.socket, PollFlags::OUT)];
-                    poll(&mut waits, None).map(drop).or_else(interrupted)?;
-                }
-                result => return result,
-            }
-        }
-    }
-
-    /// Receives until the state has something.
-    fn wait<T>(&self, wanted: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
-        let found = self.wait_until(None, wanted)?;
-        found.ok_or_else(|| Error::Broken("does not answer".to_owned()))
-    }
-
-    /// Receives until the state has something, or until then: none. One thread receives, the others wait for it.
-    fn wait_until<T>(
-        &self,
-        until: Option<Instant>,
-        mut wanted: impl FnMut(&mut State) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
-        let mut state = self.locked();
-        loop {
-            if let Some(found) = wanted(&mut state) {
-                return Ok(Some(found));
-            }
-            if let Some(reason) = &state.gone {
-                return Err(Error::Broken(reason.clone()));
-            }
-            if state.receives {
-                let left = until.map(|until| until.saturating_duration_since(now()));
-                state = match left {
-                    None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    Some(Duration::ZERO) => return Ok(None),
-                    Some(left) => {
-                        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                    }
-                };
-                continue;
-            }
-            state.receives = true;
-            drop(state);
-            let received = self.receive(until);
-            state = self.locked();
-            state.receives = false;
-            // Another thread receives if this one returns.
-            self.changed.notify_all();
-            match received {
-                Ok(Some((ToProgram::Bye { reason }, _))) => state.gone = Some(reason),
-                Ok(Some((ToProgram::Ended { number, failure }, _))) => {
-                    state.running.remove(&number);
-                    if !state.forgotten.remove(&number) {
-                        state.ended.insert(number, failure);
-                    }
-                }
-                Ok(Some(other)) => state.answers.push(other),
-                Ok(None) => return Ok(None),
-                Err(reason) => {
-                    state.gone.get_or_insert(reason);
-                }
-            }
-        }
-    }
-
-    /// Receives a packet; none: there is none until then.
-    fn receive(&self, until: Option<Instant>) -> Result<Option<(ToProgram, Vec<OwnedFd>)>, String> {
-        loop {
-            match packets::receive(&self.socket) {
-                Ok(Some(packet)) => return Ok(Some(packet)),
-                Ok(None) => return Err("is gone".to_owned()),
-                // It closed its end before it read everything: its last words come after this, then the end.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let left = until.map(|until| until.saturating_duration_since(now()));
-                    if left == Some(Duration::ZERO) {
-                        return Ok(None);
-                    }
-                    let left = left.and_then(|left| Timespec::try_from(left).ok());
-                    let mut waits = [PollFd::new(&self.socket, PollFlags::IN)];
-                    let waited = poll(&mut waits, left.as_ref()).map(drop).or_else(interrupted);
-                    waited.map_err(|error| format!("cannot be waited for: {error}"))?;
-                }
-                Err(error) => return Err(format!("is gone: {error}")),
-            }
-        }
-    }
-
-    /// The first answer of a kind.
-    fn answer<T>(&self, mut wanted: impl FnMut(&ToProgram) -> Option<T>) -> Result<(T, Vec<OwnedFd>), Error> {
-        self.wait(|state| {
-            for position in 0..state.answers.len() {
-                if let Some(found) = wanted(&state.answers[position].0) {
-                    return Some((found, state.answers.remove(position).1));
-                }
-            }
-            None
-        })
-    }
-
-    /// Waits until all ranks are there.
-    fn joined(&self) -> Result<(), Error> {
-        let (answer, _) = self.answer(|packet| match packet {
-            ToProgram::Joined { members, epoch } => Some(Ok((members.clone(), *epoch))),
-            ToProgram::Refused { reason } => Some(Err(reason.clone())),
-            _ => None,
-        })?;
-        let (members, epoch) = answer.map_err(Error::Refused)?;
-        let mut state = self.locked();
-        (state.members, state.epoch) = (members, epoch);
-        Ok(())
-    }
-}
-
-fn interrupted(error: rustix::io::Errno) -> io::Result<()> {
-    if error == rustix::io::Errno::INTR { Ok(()) } else { Err(error.into()) }
 }
 
 fn milliseconds(time: Duration) -> u64 {
@@ -311,15 +178,17 @@ impl Group {
     /// Joins, and waits until all ranks have.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the ranks that are missing at the deadline, or because the rank is taken; others.
+    /// [`Error::Unreachable`] where no service is there in time. [`Error::Refused`] with the ranks that are missing at the deadline, or because the rank is taken; others.
     pub fn join(options: &JoinOptions) -> Result<Self, Error> {
-        let connection = Connection::dial(&options.service)?;
+        let begun = now();
+        let connection = Connection::dial(&options.service, options.wait.min(options.deadline))?;
+        let deadline = options.deadline.saturating_sub(now().saturating_duration_since(begun));
         let join = ToService::Join {
             version: VERSION,
             group: options.group.clone(),
             rank: options.rank,
             size: options.size,
-            deadline_ms: milliseconds(options.deadline),
+            deadline_ms: milliseconds(deadline),
             priority: options.priority,
         };
         connection.send(&join, &[])?;
@@ -331,7 +200,7 @@ impl Group {
 
     /// Waits for all ranks over a socket whose other end has joined.
     pub(crate) fn over(socket: OwnedFd, rank: u32, size: u32) -> Result<Self, Error> {
-        let connection = Connection { socket, state: Mutex::default(), changed: Condvar::new() };
+        let connection = Connection::over(socket);
         connection.joined()?;
         let options = Arc::new(JoinOptions::new("", rank, size));
         Ok(Self { place: None, connection: Arc::new(connection), options })
@@ -450,6 +319,7 @@ impl Group {
             number,
             operation,
             element: buffer.element,
+            type_name: options.type_name,
             length: buffer.length as u64,
             buffer: buffer.id,
             offset: 0,
@@ -489,101 +359,12 @@ impl Group {
     }
 }
 
-/// Memory of a group. Only one thread should use a range at a time, and none while an operation works with it: it would see
-/// or write some of the bytes.
-#[derive(Debug)]
-pub struct Buffer {
-    connection: Arc<Connection>,
-    region: SharedRegion,
-    id: u64,
-    element: Element,
-    length: usize,
-}
-
-impl Buffer {
-    /// The type of its elements.
-    pub fn element(&self) -> Element {
-        self.element
-    }
-
-    /// The number of its elements.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Returns whether it has no element.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    fn check<T: Number>(&self, at: usize, count: usize) -> Result<u64, Error> {
-        if T::ELEMENT != self.element {
-            let text = format!("the buffer has elements of type {:?}, not {:?}", self.element, T::ELEMENT);
-            return Err(Error::Refused(text));
-        }
-        if at.checked_add(count).is_none_or(|end| end > self.length) {
-            let text = format!("{count} elements from {at} are not in a buffer of {}", self.length);
-            return Err(Error::Refused(text));
-        }
-        Ok((at * self.element.bytes()) as u64)
-    }
-
-    /// Copies elements into it, from element `at` on.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] where they are of another type or do not fit.
-    pub fn write<T: Number>(&self, at: usize, from: &[T]) -> Result<(), Error> {
-        let mut offset = self.check::<T>(at, from.len())?;
-        let mut bytes = [0; CHUNK];
-        for part in from.chunks(CHUNK / self.element.bytes()) {
-            let bytes = &mut bytes[..part.len() * self.element.bytes()];
-            T::to_bytes(part, bytes);
-            self.region.copy_in(offset, bytes)?;
-            offset += bytes.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Copies elements out of it, from element `at` on.
-    ///
-    /// # Errors
-    /// As [`Buffer::write`].
-    pub fn read<T: Number>(&self, at: usize, into: &mut [T]) -> Result<(), Error> {
-        let mut offset = self.check::<T>(at, into.len())?;
-        let mut bytes = [0; CHUNK];
-        for part in into.chunks_mut(CHUNK / self.element.bytes()) {
-            let bytes = &mut bytes[..part.len() * self.element.bytes()];
-            self.region.copy_out(offset, bytes)?;
-            T::from_bytes(bytes, part);
-            offset += bytes.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// All its elements.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] where they are of another type.
-    pub fn to_vec<T: Number>(&self) -> Result<Vec<T>, Error> {
-        let mut all = vec![T::default(); self.length];
-        self.read(0, &mut all)?;
-        Ok(all)
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // A service that is gone has freed it.
-        let _ = self.connection.send(&ToService::Free { id: self.id }, &[]);
-    }
-}
-
 /// Asks the service a question, as a person.
 ///
 /// # Errors
 /// It is not there, or does not answer in time.
 pub fn ask(service: &Path, question: Question, patience: Duration) -> Result<Answer, Error> {
-    let connection = Connection::dial(service)?;
+    let connection = Connection::dial(service, Duration::ZERO)?;
     connection.send(&ToService::Ask { version: VERSION, question }, &[])?;
     let mut all = String::new();
     loop {

@@ -2,27 +2,27 @@
 mod hints;
 
 use crate::cost::Network;
-use crate::hints::{Export, POLICY};
+use crate::hints::Export;
 use crate::peers::{Formed, FromConductor, Key, Place, ToConductor, Token};
-use crate::policies::ts::Span;
 use crate::policies::{Cluster, Policy, PolicyError};
 use crate::protocol::{
-    Answer, Bench, Failure, FailureKind, Figures, GroupState, GroupView, HostView, Listing, MOST_GROUPS,
-    Measured, NO_USER, Question,
+    Answer, Failure, FailureKind, Figures, GroupState, GroupView, MOST_GROUPS, Measured, NO_USER,
 };
 use crate::strategy::Strategy;
 use crate::topology::{self, Host, Priority};
+use counting::{Past, Trace};
 use explained::Explained;
+use questions::Benching;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tidemill_link::remote::Address;
 
 mod claims;
+mod counting;
 mod explained;
+mod questions;
 mod registering;
-
-/// Begins the names of groups of benchmarks.
-const BENCH: &str = "bench-";
+mod windows;
 
 /// The number of the connection of a service.
 pub(crate) type Link = u64;
@@ -54,9 +54,14 @@ struct Group {
     policy: Option<String>,
     /// The strategy that was ordered last.
     strategy: Option<Strategy>,
+    /// When it was ordered, until all hosts have it.
+    ordered: Option<Duration>,
     explained: Explained,
     figures: BTreeMap<Link, Figures>,
-    trace: Vec<Span>,
+    past: Past,
+    /// When the times were made at which it yields.
+    retimed: Duration,
+    traces: BTreeMap<Link, Trace>,
 }
 
 impl Group {
@@ -72,9 +77,12 @@ impl Group {
             broken: None,
             policy: None,
             strategy: None,
+            ordered: None,
             explained: Explained::default(),
             figures: BTreeMap::new(),
-            trace: Vec::new(),
+            past: Past::default(),
+            retimed: Duration::ZERO,
+            traces: BTreeMap::new(),
         }
     }
 
@@ -104,6 +112,11 @@ impl Group {
         self.ranks.values().filter(|(of, _)| *of == Some(link)).count()
     }
 
+    /// Another strategy is on its way.
+    fn ordered(&mut self, strategy: Strategy, now: Duration) {
+        (self.strategy, self.ordered) = (Some(strategy), Some(now));
+    }
+
     fn state(&self) -> GroupState {
         if self.broken.is_some() {
             return GroupState::Broken;
@@ -116,7 +129,8 @@ impl Group {
         if links.iter().all(is_there) { GroupState::Running } else { GroupState::Switching }
     }
 
-    fn view(&self, key: &Key) -> GroupView {
+    /// Returns its state for people. `now`: since the conductor began.
+    fn view(&self, key: &Key, now: Duration) -> GroupView {
         let state = self.state();
         let listed = |ranks: Vec<u32>| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let why = match (&self.broken, state) {
@@ -124,7 +138,6 @@ impl Group {
             (None, GroupState::Joining) => format!("waits for ranks {}", listed(self.missing())),
             _ => String::new(),
         };
-        let largest = |of: fn(&Figures) -> u64| self.figures.values().map(of).max().unwrap_or_default();
         GroupView {
             name: key.name.clone(),
             user: key.user,
@@ -137,26 +150,14 @@ impl Group {
             policy: self.policy.clone().unwrap_or_else(|| USUAL.to_owned()),
             reasons: self.explained.reasons.clone(),
             predicted: self.explained.predicted.clone(),
-            figures: Figures {
-                operations: largest(|of| of.operations),
-                bytes: largest(|of| of.bytes),
-                busy_us: largest(|of| of.busy_us),
-                epoch: self.figures.values().map(|of| of.epoch).min().unwrap_or_default(),
-                control_messages: self.figures.values().map(|of| of.control_messages).sum(),
-            },
+            figures: self.figures(),
+            minute: self.past.minute(self.figures(), now),
         }
     }
 }
 
 /// The policy where nobody chose one.
 const USUAL: &str = "ffa";
-
-struct Benching {
-    asker: (Link, u64),
-    first: Link,
-    bench: Bench,
-    hosts: u32,
-}
 
 /// The state of the conductor.
 #[derive(Default)]
@@ -205,15 +206,8 @@ impl Conductor {
                 self.form(&key)
             }
             ToConductor::Figures { key, figures, trace } => {
-                let group = self.groups.get_mut(&key).filter(|group| group.links().contains(&from));
-                if let Some(group) = group {
-                    // That of one host will do.
-                    if group.links().first() == Some(&from) {
-                        group.trace = claims::spans(trace);
-                    }
-                    group.figures.insert(from, figures);
-                }
-                Messages::new()
+                self.count(from, &key, figures, trace);
+                self.retime()
             }
             ToConductor::Hints(facts) => self.counts(from, facts),
             ToConductor::Loads(aggregate) => {
@@ -312,6 +306,7 @@ impl Conductor {
         for key in keys {
             let Some(group) = self.groups.get_mut(&key) else { continue };
             group.figures.remove(&link);
+            group.traces.remove(&link);
             let is_formed = group.formed.is_some();
             let of_link = group.ranks.iter_mut().filter(|(_, (of, _))| *of == Some(link));
             let mut ranks = Vec::new();
@@ -407,7 +402,8 @@ impl Conductor {
         group.is_whole = false;
         group.broken = None;
         group.figures.clear();
-        group.strategy = Some(strategy);
+        (group.past, group.traces) = (Past::default(), BTreeMap::new());
+        (group.strategy, group.ordered) = (Some(strategy), None);
         group.formed = Some(formed.clone());
         let tell = |link| (link, FromConductor::Formed(Box::new(formed.clone())));
         let mut out: Messages = links.into_iter().map(tell).collect();
@@ -435,7 +431,7 @@ impl Conductor {
                     };
                     let before = self.groups.iter().find_map(of);
                     before.is_some_and(|before| {
-                        (&next.channels, &next.windows) != (&before.channels, &before.windows)
+                        next.channels != before.channels || next.gives_way() != before.gives_way()
                     })
                 })
             });
@@ -446,7 +442,7 @@ impl Conductor {
                 group.explained = explained;
                 let tell = |link| (link, FromConductor::Order { key: key.clone(), strategy: next.clone() });
                 out.extend(group.links().into_iter().map(tell));
-                group.strategy = Some(next.clone());
+                group.ordered(next.clone(), self.now);
             }
         }
         out
@@ -475,6 +471,24 @@ impl Conductor {
         is_wanted: impl Fn(&str, &Strategy) -> bool,
     ) -> Plans {
         let policy: Policy = name.parse().map_err(|error: PolicyError| error.to_string())?;
+        self.in_cluster(&policy, with, |cluster| {
+            let mut all = policy.choose(cluster).map_err(|error| error.to_string())?;
+            all.retain(|name, chosen| is_wanted(name, &chosen.strategy));
+            let explained = all.into_iter().map(|(name, chosen)| {
+                let explained = self.explain(&name, cluster, &chosen);
+                (name, (chosen.strategy, explained))
+            });
+            Ok(explained.collect())
+        })
+    }
+
+    /// Does something with everything that a policy may know: the groups that run, and this one with these members.
+    fn in_cluster<T>(
+        &self,
+        policy: &Policy,
+        with: Option<(&Key, &[u32])>,
+        act: impl FnOnce(&Cluster<'_>) -> T,
+    ) -> T {
         let hosts: Vec<Host> = self.hosts.values().map(|registered| registered.host.clone()).collect();
         let facts = |(of, group): (&Key, &Group)| topology::Group {
             name: of.to_string(),
@@ -500,146 +514,10 @@ impl Conductor {
             groups.into_iter().filter(|group| !group.ranks.is_empty()).collect();
         let totals = self.hints.totals();
         let network = Network { hosts: &hosts, totals: Some(&totals), ..Network::default() };
-        let traced = self.groups.iter().map(|(key, group)| (key.to_string(), group.trace.clone()));
-        let traces: Vec<(String, Vec<Span>)> = match policy {
-            Policy::Ts { .. } => traced.collect(),
-            _ => Vec::new(),
-        };
+        let traces = if matches!(policy, Policy::Ts { .. }) { self.traces() } else { Vec::new() };
         // Hints are of the hosts of one group.
-        let loads = with.filter(|_| name == POLICY).and_then(|(key, _)| self.hints.loads(key));
-        let cluster = Cluster { network, groups: &groups, traces: &traces, loads: loads.as_ref() };
-        let mut all = policy.choose(&cluster).map_err(|error| error.to_string())?;
-        all.retain(|name, chosen| is_wanted(name, &chosen.strategy));
-        let explained = all.into_iter().map(|(name, chosen)| {
-            let explained = self.explain(&name, &cluster, &chosen);
-            (name, (chosen.strategy, explained))
-        });
-        Ok(explained.collect())
-    }
-
-    fn answer(&mut self, from: Link, id: u64, user: Option<u32>, question: Question) -> Messages {
-        let answer = match question {
-            Question::List => {
-                let hosts = self.hosts.values().map(|of| HostView {
-                    host: of.host.clone(),
-                    address: of.address.as_ref().map(ToString::to_string),
-                });
-                let seen = self.groups.iter().filter(|(key, _)| user.is_none_or(|user| user == key.user));
-                // Reasons speak of links.
-                let reasons = |view: GroupView| match user {
-                    None => view,
-                    Some(_) => GroupView { reasons: Vec::new(), ..view },
-                };
-                let groups = seen.map(|(key, group)| reasons(group.view(key))).collect();
-                // Which hosts and paths there are is not for tenants.
-                let hosts = if user.is_none() { hosts.collect() } else { Vec::new() };
-                Answer::Listing(Listing { hosts, groups })
-            }
-            Question::Hints { .. } if user.is_some() => {
-                Answer::Refused("only root and the user of the service see the links of all hosts".to_owned())
-            }
-            Question::Hints { group, flows } => match self.hints_view(group.as_deref(), flows) {
-                Ok(view) => Answer::Hints(Box::new(view)),
-                Err(reason) => Answer::Refused(reason),
-            },
-            Question::OwnHints { group, rank } => match self.own_hints(user, &group, rank) {
-                Ok(hints) => Answer::OwnHints(hints),
-                Err(reason) => Answer::Refused(reason),
-            },
-            Question::Strategy { group, strategy } => return self.order(from, id, user, &group, &strategy),
-            Question::Bench(bench) => match self.bench((from, id), user, bench) {
-                Ok(out) => return out,
-                Err(reason) => Answer::Refused(reason),
-            },
-        };
-        vec![(from, FromConductor::Answer { id, answer })]
-    }
-
-    /// Returns why the paths that a policy names cannot be meant, if so.
-    fn unknown_path(&self, policy: &str) -> Option<String> {
-        let (Policy::Pfa { reserved } | Policy::Ts { reserved }) = policy.parse().ok()? else { return None };
-        let paths = self.hosts.values().flat_map(|of| &of.host.paths).map(|path| path.name.as_str());
-        let paths: BTreeSet<&str> = paths.collect();
-        let unknown = reserved.iter().find(|name| !paths.contains(name.as_str()))?;
-        let known: Vec<&str> = paths.into_iter().collect();
-        Some(match &known[..] {
-            [] => format!(
-                "there is no path {unknown}: no service has paths; `net serve --group-path` names them"
-            ),
-            known => format!("there is no path {unknown}; paths are {}", known.join(", ")),
-        })
-    }
-
-    fn order(&mut self, from: Link, id: u64, user: Option<u32>, group: &str, name: &str) -> Messages {
-        let refused =
-            |reason: String| vec![(from, FromConductor::Answer { id, answer: Answer::Refused(reason) })];
-        if user.is_some() {
-            return refused("only root and the user of the service choose strategies".to_owned());
-        }
-        let is_meant = |key: &&Key| key.name == group || key.to_string() == group;
-        let meant: Vec<Key> = self.groups.keys().filter(is_meant).cloned().collect();
-        let [key] = &meant[..] else {
-            return refused(match meant.len() {
-                0 => format!("there is no group {group}; `tidemill net collective ls` lists them"),
-                _ => format!("several users have a group {group}: write {}", meant[0]),
-            });
-        };
-        let Some(before) = self.groups.get(key).and_then(|group| {
-            group.strategy.clone().filter(|_| group.formed.is_some() && group.broken.is_none())
-        }) else {
-            return refused(format!("group {group} does not run now"));
-        };
-        if let Some(reason) = self.unknown_path(name) {
-            return refused(reason);
-        }
-        let (strategy, explained) = match self.plan(key, name, before.epoch + 1, before.members) {
-            Ok(planned) => planned,
-            Err(reason) => return refused(reason),
-        };
-        let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
-        group.strategy = Some(strategy.clone());
-        group.policy = Some(name.to_owned());
-        group.explained = explained;
-        let tell = |link| (link, FromConductor::Order { key: key.clone(), strategy: strategy.clone() });
-        let mut out: Messages = group.links().into_iter().map(tell).collect();
-        let answer = Answer::Done(Box::new(group.view(key)));
-        out.extend(self.settle(key));
-        out.push((from, FromConductor::Answer { id, answer }));
-        out
-    }
-
-    fn bench(&mut self, asker: (Link, u64), user: Option<u32>, bench: Bench) -> Result<Messages, String> {
-        if user.is_some() {
-            return Err("only root and the user of the service measure".to_owned());
-        }
-        if bench.ranks == 0 || bench.ranks > crate::protocol::MOST_RANKS || bench.bytes == 0 {
-            return Err(format!(
-                "a benchmark has 1 to {} ranks, and some bytes",
-                crate::protocol::MOST_RANKS
-            ));
-        }
-        if self.benches.len() >= claims::MOST_BENCHES || self.hosts.is_empty() {
-            return Err("too many benchmarks run now, or no host is registered: try again later".to_owned());
-        }
-        self.next += 1;
-        let name = format!("{BENCH}{}", self.next);
-        let links: Vec<Link> = self.hosts.keys().copied().collect();
-        let count = (bench.ranks as usize).min(links.len()).max(1);
-        if let Some(strategy) = &bench.strategy {
-            strategy.parse::<Policy>().map_err(|error| error.to_string())?;
-        }
-        let mut ranks: BTreeMap<Link, Vec<u32>> = BTreeMap::new();
-        for rank in 0..bench.ranks {
-            // Neighbours are on one host where there are fewer hosts than ranks.
-            let position = rank as usize * count / bench.ranks as usize;
-            ranks.entry(links[position.min(links.len() - 1)]).or_default().push(rank);
-        }
-        let first = *ranks.iter().find(|(_, ranks)| ranks.contains(&0)).ok_or("no host is registered")?.0;
-        self.benches
-            .insert(name.clone(), Benching { asker, first, bench: bench.clone(), hosts: ranks.len() as u32 });
-        let tell =
-            |(link, ranks)| (link, FromConductor::Bench { group: name.clone(), ranks, bench: bench.clone() });
-        Ok(ranks.into_iter().map(tell).collect())
+        let loads = with.filter(|_| *policy == Policy::Hints).and_then(|(key, _)| self.hints.loads(key));
+        act(&Cluster { network, groups: &groups, traces: &traces, loads: loads.as_ref() })
     }
 }
 

@@ -21,6 +21,8 @@
 //! doubling) x latency / (seconds per byte of doubling - seconds per byte of rings). [`piece`] is as large as the overhead of a
 //! piece may be a twentieth of its time: 20 x overhead x rate. Nothing is tuned to a benchmark.
 //!
+//! The formula is for choices, which compare many strategies. Expected times for operators are of [`expected`], a simulation.
+//!
 //! ```
 //! use tidemill_collective::cost::{Network, time};
 //! use tidemill_collective::operation::Operation;
@@ -37,13 +39,13 @@ use crate::operation::Operation;
 use crate::strategy::{Branch, Strategy, Tree};
 use crate::topology::{Group, Host, Loads};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 mod choice;
 mod expected;
 mod loads;
-pub(crate) use choice::{ALL_REDUCE, EXAMPLE, duration};
+pub(crate) use choice::{ALL_REDUCE, EXAMPLE, doubled, duration};
 pub use choice::{Predicted, piece, predicted, reasons, small};
 pub use expected::{PAYLOAD, expected};
 
@@ -199,7 +201,7 @@ impl<'a> Network<'a> {
         loads.map(|known| known.rate).sum()
     }
 
-    /// Returns what hints or the background leave of a link: a hundredth at least, since flows of others give way.
+    /// Returns what hints or the background leave of a link: a hundredth at least, since flows of others yield.
     pub fn left(&self, link: Link<'_>) -> f64 {
         let rate = self.rate(link);
         let hinted = self.loads.and_then(|loads| loads::left(self, loads, link));
@@ -341,15 +343,6 @@ fn flows<'a>(
         }
     }
     links
-}
-
-/// Returns the links that the rings of a group cross.
-pub(crate) fn links_of<'a>(
-    network: &Network<'a>,
-    group: &Group,
-    strategy: &'a Strategy,
-) -> BTreeSet<Link<'a>> {
-    flows(network, group, strategy, (Operation::AllGather, 0.0)).into_keys().collect()
 }
 
 /// Returns how long an operation takes with a buffer of this many bytes, beside the rings of other groups.

@@ -47,6 +47,11 @@ pub enum Reduction {
     Max,
 }
 
+impl Reduction {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Sum, Self::Min, Self::Max];
+}
+
 /// Combines elements of `from` with those of `into`, as many as both have whole. Neither needs to be aligned.
 ///
 /// The result does not depend on which side an element is on, bit for bit: a NaN is always the same one, and the smaller zero is the
@@ -145,8 +150,6 @@ mod tests {
     use half::{bf16, f16};
     use proptest::prelude::*;
 
-    const REDUCTIONS: [Reduction; 3] = [Reduction::Sum, Reduction::Min, Reduction::Max];
-
     fn of_f32(reduction: Reduction, a: f32, b: f32) -> f32 {
         let mut into = a.to_le_bytes();
         combine(Element::F32, reduction, &mut into, &b.to_le_bytes());
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn nan_wins_and_zeros_have_an_order() {
-        for reduction in REDUCTIONS {
+        for reduction in Reduction::ALL {
             for (a, b) in [(f32::NAN, 1.0), (1.0, f32::from_bits(0xffc0_1234)), (f32::NAN, f32::NAN)] {
                 assert_eq!(of_f32(reduction, a, b).to_bits(), f32::NAN.to_bits(), "{reduction:?}");
             }
@@ -198,7 +201,7 @@ mod tests {
         #[test]
         fn the_order_of_both_does_not_matter(bytes in proptest::collection::vec(any::<[u8; 16]>(), 1..20), shift in 0usize..8) {
             for element in Element::ALL {
-                for reduction in REDUCTIONS {
+                for reduction in Reduction::ALL {
                     // At any alignment.
                     let halves = |from: usize| {
                         let mut place = vec![0; shift];

@@ -12,6 +12,7 @@ use crate::protocol::{
 use crate::service::{doubt, order_of};
 use crate::strategy::Strategy;
 use crate::topology::{Host, Path, Priority};
+use crate::type_name::TypeName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidemill_link::remote::Address;
@@ -143,6 +144,7 @@ pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
         number: 1,
         operation: Operation::AllReduce { reduction: crate::element::Reduction::Sum },
         element: crate::element::Element::Bf16,
+        type_name: TypeName::default(),
         length: 1 << 20,
         buffer: 1,
         offset: 0,
@@ -211,11 +213,10 @@ pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
         let order: Order = order_of(&formed(), Strategy::rank_order(epoch, vec![0, 1, 2]));
         (host, Between::Barrier(Message { host, position, order }))
     };
+    let operation = Operation::Broadcast { root: 0 };
     let current = Numbered {
-        number: 1,
-        operation: Operation::Broadcast { root: 0 },
-        element: crate::element::Element::I32,
-        length: 5,
+        type_name: TypeName::new("float64").expect("a name"),
+        ..Numbered::new(1, operation, crate::element::Element::I32, 5)
     };
     let hosts = [
         lines(&[

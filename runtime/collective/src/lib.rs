@@ -17,6 +17,7 @@
 //! - [`strategy`]: rings, trees, paths and pieces by which a group carries them out.
 //! - [`team`]: the ranks of a group on one host, and how their operations go on.
 //! - [`topology`]: hosts, racks and paths, from which strategies are made.
+//! - [`type_name`]: names of types of elements that are only moved.
 //! - [`wire`]: wires between ranks of different hosts.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking"))]
 
@@ -39,4 +40,5 @@ pub mod service;
 pub mod strategy;
 pub mod team;
 pub mod topology;
+pub mod type_name;
 pub mod wire;

@@ -1,5 +1,6 @@
 //! The operations of a group.
 use crate::element::{Element, Reduction};
+use crate::type_name::TypeName;
 use serde::{Deserialize, Serialize};
 
 /// An operation, the same at each rank. The buffer of each rank has the same length, in elements.
@@ -28,6 +29,19 @@ pub enum Operation {
     AllToAll,
 }
 
+impl Operation {
+    /// Returns its name, as tables and metrics write it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Broadcast { .. } => "broadcast",
+            Self::AllReduce { .. } => "all-reduce",
+            Self::ReduceScatter { .. } => "reduce-scatter",
+            Self::AllGather => "all-gather",
+            Self::AllToAll => "all-to-all",
+        }
+    }
+}
+
 /// An operation with its buffer, in the order of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbered {
@@ -39,4 +53,14 @@ pub struct Numbered {
     pub element: Element,
     /// Elements of the buffer of each rank.
     pub length: u64,
+    /// What the program says of their type, where it is none of [`Element`].
+    #[serde(default, skip_serializing_if = "TypeName::is_empty")]
+    pub type_name: TypeName,
+}
+
+impl Numbered {
+    /// Makes one whose elements are of a type that is known here.
+    pub fn new(number: u64, operation: Operation, element: Element, length: u64) -> Self {
+        Self { number, operation, element, length, type_name: TypeName::default() }
+    }
 }

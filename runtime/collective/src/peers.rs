@@ -218,6 +218,7 @@ pub struct Place {
 /// A message between two hosts of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "few of them exist at a time")]
 pub enum Between {
     /// A sign of life, each 250 ms.
     Hello {

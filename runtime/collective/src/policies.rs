@@ -36,6 +36,7 @@ pub mod hints;
 pub mod locality;
 pub mod pfa;
 pub mod rank_order;
+mod reducing;
 pub mod ring;
 pub mod tree;
 pub mod ts;
@@ -228,12 +229,11 @@ impl Policy {
         check(cluster)?;
         let strategies = match self {
             Self::Hints => return Ok(hints::choose(cluster)),
-
+            Self::Ts { reserved } => return Ok(ts::choose(cluster, reserved)),
             Self::RankOrder => rank_order::strategies(cluster),
             Self::Locality { reversed } => locality::strategies(cluster, *reversed),
             Self::Ffa => ffa::strategies(cluster),
             Self::Pfa { reserved } => pfa::strategies(cluster, reserved),
-            Self::Ts { reserved } => ts::strategies(cluster, reserved),
             Self::Ring(ring) => ring::strategies(cluster, ring)?,
             Self::Tree(trees) => tree::strategies(cluster, trees)?,
         };

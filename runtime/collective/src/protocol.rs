@@ -5,7 +5,9 @@ use crate::hints;
 use crate::operation::Operation;
 use crate::strategy::Strategy;
 use crate::topology::{Host, Priority};
+use crate::type_name::TypeName;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Version of the packets. A service refuses programs of another one.
@@ -94,6 +96,9 @@ pub struct Call {
     pub operation: Operation,
     /// The type of the elements.
     pub element: Element,
+    /// The type that they have in the program, where it is none of [`Element`].
+    #[serde(default, skip_serializing_if = "TypeName::is_empty")]
+    pub type_name: TypeName,
     /// Elements of the buffer of each rank.
     pub length: u64,
     /// The number of the buffer.
@@ -221,6 +226,8 @@ pub enum Question {
         /// The number of further flows that estimates are for.
         flows: u32,
     },
+    /// The counters of the groups that have programs on this host.
+    Counts,
     /// The state of the links between the machines of a program's own group.
     OwnHints {
         /// The group, with its user.
@@ -256,6 +263,8 @@ pub enum Answer {
     Measured(Measured),
     /// To [`Question::Hints`].
     Hints(Box<hints::View>),
+    /// To [`Question::Counts`].
+    Counts(Vec<GroupCounts>),
     /// To [`Question::OwnHints`].
     OwnHints(hints::OwnHints),
     /// It is not done, and why.
@@ -332,9 +341,12 @@ pub struct GroupView {
     /// How long operations should take with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub predicted: Vec<Predicted>,
-    /// Figures.
+    /// Figures since it was formed.
     #[serde(default)]
     pub figures: Figures,
+    /// The same of the last minute.
+    #[serde(default)]
+    pub minute: Minute,
 }
 
 /// The state of a group.
@@ -351,6 +363,51 @@ pub enum GroupState {
     Broken,
 }
 
+/// Counters of a group on a host, since its first program came there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupCounts {
+    /// Its name.
+    pub name: String,
+    /// The number of its user.
+    pub user: u32,
+    /// Operations that ended, by their names.
+    pub ended: BTreeMap<String, Ended>,
+    /// Changes of the strategy while the group ran.
+    pub changes: u64,
+    /// Time from the end of an old strategy to the beginning of the new one, in which no operation runs, microseconds.
+    pub stalled_us: u64,
+    /// Time in which bytes for other hosts waited for groups that go first, microseconds.
+    pub held_us: u64,
+    /// Ranks that were lost, wherever they were.
+    pub lost_ranks: u64,
+}
+
+/// Operations of one kind that have ended on a host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Their number.
+    pub operations: u64,
+    /// Bytes of their buffers.
+    pub bytes: u64,
+    /// Time in which they were carried out, microseconds.
+    pub busy_us: u64,
+}
+
+/// Figures of a group in the last minute, or since it was formed if that is less ago.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Minute {
+    /// The time that they are of, microseconds; 0: nothing is known yet.
+    pub over_us: u64,
+    /// Operations that have ended.
+    pub operations: u64,
+    /// Bytes of their buffers.
+    pub bytes: u64,
+    /// Time in which one was carried out, microseconds.
+    pub busy_us: u64,
+    /// Time in which bytes for other hosts waited for groups that go first, microseconds.
+    pub held_us: u64,
+}
+
 /// Figures of a group on one host or on all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
@@ -365,4 +422,10 @@ pub struct Figures {
     /// Messages to other hosts about changes of the strategy. None while no change is ordered.
     #[serde(default)]
     pub control_messages: u64,
+    /// Time in which bytes for other hosts waited for groups that go first, microseconds.
+    #[serde(default)]
+    pub held_us: u64,
+    /// Changes of the strategy.
+    #[serde(default)]
+    pub changes: u64,
 }

@@ -5,6 +5,8 @@
 mod bench;
 mod budget;
 mod congestion;
+mod counted;
+mod descriptors;
 mod dialing;
 mod door;
 mod formation;
@@ -45,6 +47,8 @@ const TICK: Duration = Duration::from_millis(100);
 const OWN: Link = 0;
 /// Time in which operations that run may end before an upgrade.
 const RETIRING: Duration = Duration::from_secs(1);
+/// Time in which groups end with the service. A program can hold up its group: its service does not wait for that.
+const ENDING: Duration = Duration::from_secs(1);
 /// Questions of people that wait for the conductor.
 const MOST_QUESTIONS: usize = 1024;
 
@@ -177,9 +181,7 @@ impl Collectives {
     /// # Errors
     /// Its socket or address is taken.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        if options.listen.is_some() || options.conductor.is_some() {
-            congestion::check(options.congestion.as_deref()).map_err(StartError::Congestion)?;
-        }
+        congestion::check(&options).map_err(StartError::Congestion)?;
         let (events, received) = unbounded();
         let (stop, stopped) = bounded(0);
         let handles = Handles::default();
@@ -213,6 +215,7 @@ impl Collectives {
             budget: Budget::new(options.memory),
             congestion: options.congestion.clone(),
             wires,
+            groups: Arc::default(),
         };
         let conductor = options.conductor.is_none().then(|| Conductor::new(secret));
         let work = Work {
@@ -231,7 +234,7 @@ impl Collectives {
             questions: BTreeMap::new(),
             retires: None,
             next: 0,
-            threads: Vec::new(),
+            of_groups: bounded(0),
         };
         threads.push(Builder::new().name("tm-groups".into()).spawn(move || work.run())?);
         let door = door::Door::open(&options.socket, events.clone())?;
@@ -319,7 +322,8 @@ struct Work {
     /// Why it takes no program any more: it is replaced.
     retires: Option<String>,
     next: u64,
-    threads: Vec<JoinHandle<()>>,
+    /// Each group has a sender, so that the receiver is disconnected when all have ended.
+    of_groups: (Sender<()>, Receiver<()>),
 }
 
 impl Work {
@@ -357,8 +361,10 @@ impl Work {
         for (_, handle) in locked(&self.handles).iter() {
             handle.stop();
         }
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+        let (own, ends) = self.of_groups;
+        drop(own);
+        if ends.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("groups are held up by a program: the service ends without them");
         }
     }
 
@@ -373,6 +379,9 @@ impl Work {
                     Ok(handle) => handle.post(GroupEvent::Join { rank, size, socket, deadline }),
                     Err(error) => tracing::error!("group {key} has no thread: {error}"),
                 }
+            }
+            Event::Ask { user, question: Question::Counts, socket } => {
+                door::answer(socket, Answer::Counts(self.own.groups.counts(user)));
             }
             Event::Ask { user, question, socket } => {
                 self.next += 1;
@@ -578,8 +587,11 @@ impl Work {
         let handle = Handle::new(events)?;
         let (own, up) = (Arc::clone(&self.own), Up(self.events.clone()));
         let work = group::Work::new(key.clone(), (size, priority), own, (handle.clone(), received), up);
-        self.threads.retain(|thread| !thread.is_finished());
-        self.threads.push(Builder::new().name("tm-group".into()).spawn(move || work.run())?);
+        let lives = self.of_groups.0.clone();
+        Builder::new().name("tm-group".into()).spawn(move || {
+            work.run();
+            drop(lives);
+        })?;
         locked(&self.handles).insert(key.clone(), handle.clone());
         let known = Known { size, priority, joins: 1, ranks: BTreeMap::new(), formed: None, broken: None };
         self.known.insert(key.clone(), known);

@@ -37,6 +37,13 @@ pub struct Strategy {
     /// When the group may send between hosts; none: always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<Windows>,
+    /// Groups that go first, each as `USER/NAME`: a host sends nothing of this group to others while it carries out an operation
+    /// of one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub yields: Vec<String>,
+    /// Only the times at which it sends differ from the strategy before: its wires stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_wires: bool,
 }
 
 /// A ring of all members.
@@ -129,6 +136,9 @@ pub struct Windows {
     pub period_us: u64,
     /// When it may send: from and to, ascending, without overlap, within the period.
     pub open_us: Vec<(u64, u64)>,
+    /// Windows of other periods: it may send while all are open. They have none in turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Windows>,
 }
 
 /// Bytes of a piece, where nothing else was chosen.
@@ -140,6 +150,11 @@ pub const SMALL: u64 = 16 << 10;
 pub const MAX_CHANNELS: usize = 64;
 /// Most bytes of a piece: each wire keeps one.
 pub const MAX_PIECE: u32 = 64 << 20;
+
+/// Most groups that one yields to, by windows or on the same host.
+pub const MAX_FIRST: usize = 64;
+/// Times that openings of windows with different periods are looked for, before the caller looks again.
+const MOST_OPENINGS: usize = 64;
 
 /// The highest number of a strategy: none of a group that runs comes near it.
 pub const MAX_EPOCH: u64 = 1 << 62;
@@ -180,23 +195,52 @@ pub enum Invalid {
     /// Windows that never open, or are out of order.
     #[error("the windows of the strategy never open, overlap, or exceed their period")]
     Windows,
+    /// Groups that go first.
+    #[error("the strategy yields to {0} groups; {MAX_FIRST} are the most")]
+    First(usize),
 }
 
 impl Windows {
     fn check(&self) -> Result<(), Invalid> {
-        let mut last = 0;
-        for (open, close) in &self.open_us {
-            if *open < last || close <= open || *close > self.period_us {
+        if self.also.len() > MAX_FIRST || self.also.iter().any(|other| !other.also.is_empty()) {
+            return Err(Invalid::Windows);
+        }
+        for windows in self.each() {
+            let mut last = 0;
+            for (open, close) in &windows.open_us {
+                if *open < last || close <= open || *close > windows.period_us {
+                    return Err(Invalid::Windows);
+                }
+                last = *close;
+            }
+            // One that never opens would stop the group for ever.
+            if last == 0 {
                 return Err(Invalid::Windows);
             }
-            last = *close;
         }
-        // One that never opens would stop the group for ever.
-        if last == 0 { Err(Invalid::Windows) } else { Ok(()) }
+        Ok(())
     }
 
-    /// Returns for how many microseconds from now on the group may not send; 0: it may. `now_us`: since the epoch of Unix.
+    /// Returns all that must be open.
+    pub fn each(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.also)
+    }
+
+    /// Returns for how many microseconds from now on the group may not send; 0: it may. `now_us`: since the epoch of Unix. Where
+    /// windows of several periods are hardly ever open at once it is a part of that time.
     pub fn closed_for(&self, now_us: u64) -> u64 {
+        let mut at = now_us;
+        for _ in 0..MOST_OPENINGS {
+            match self.each().map(|windows| windows.opens_after(at)).max() {
+                None | Some(0) => break,
+                Some(longest) => at = at.saturating_add(longest),
+            }
+        }
+        at - now_us
+    }
+
+    /// The same without the others.
+    fn opens_after(&self, now_us: u64) -> u64 {
         let at = now_us % self.period_us.max(1);
         if self.open_us.iter().any(|(open, close)| (*open..*close).contains(&at)) {
             return 0;
@@ -220,7 +264,14 @@ impl Strategy {
             all_reduce: None,
             broadcast: None,
             windows: None,
+            yields: Vec::new(),
+            same_wires: false,
         }
+    }
+
+    /// Whether it yields to other groups at times.
+    pub fn gives_way(&self) -> bool {
+        self.windows.is_some() || !self.yields.is_empty()
     }
 
     /// Returns all trees in the order of their lanes, which follow those of the channels.
@@ -301,6 +352,9 @@ impl Strategy {
         if self.piece == 0 || self.piece > MAX_PIECE {
             return Err(Invalid::Piece(self.piece));
         }
+        if self.yields.len() > MAX_FIRST {
+            return Err(Invalid::First(self.yields.len()));
+        }
         self.windows.as_ref().map_or(Ok(()), Windows::check)
     }
 }
@@ -308,6 +362,10 @@ impl Strategy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn windows(period_us: u64, open_us: &[(u64, u64)]) -> Windows {
+        Windows { period_us, open_us: open_us.to_vec(), also: Vec::new() }
+    }
 
     #[test]
     fn what_is_wrong_is_named() {
@@ -329,9 +387,15 @@ mod tests {
         assert_eq!(wrong(|one| one.piece = 0), Err(Invalid::Piece(0)));
         for open_us in [vec![], vec![(5, 5)], vec![(0, 11)], vec![(0, 5), (4, 6)]] {
             let mut strategy = valid();
-            strategy.windows = Some(Windows { period_us: 10, open_us });
+            strategy.windows = Some(windows(10, &open_us));
             assert_eq!(strategy.check(), Err(Invalid::Windows));
         }
+        let (one, never) = (windows(10, &[(0, 5)]), windows(10, &[]));
+        for also in [vec![never], vec![Windows { also: vec![one.clone()], ..one.clone() }]] {
+            let strategy = Strategy { windows: Some(Windows { also, ..one.clone() }), ..valid() };
+            assert_eq!(strategy.check(), Err(Invalid::Windows));
+        }
+        assert_eq!(wrong(|one| one.yields = vec![String::new(); 65]), Err(Invalid::First(65)));
     }
 
     #[test]
@@ -403,8 +467,22 @@ mod tests {
 
     #[test]
     fn windows_say_how_long_they_are_closed() {
-        let windows = Windows { period_us: 100, open_us: vec![(10, 20), (60, 80)] };
+        let windows = windows(100, &[(10, 20), (60, 80)]);
         let closed = [0, 10, 19, 20, 59, 60, 80, 99, 100, 115].map(|now| windows.closed_for(now));
         assert_eq!(closed, [10, 0, 0, 40, 1, 0, 30, 11, 10, 0]);
+    }
+
+    #[test]
+    fn windows_of_several_periods_are_open_together() {
+        let one = Windows { also: vec![windows(70, &[(0, 10)])], ..windows(100, &[(0, 50)]) };
+        let is_open = |at: u64| at % 100 < 50 && at % 70 < 10;
+        for now in 0..1000 {
+            let closed = one.closed_for(now);
+            assert!(is_open(now + closed), "{now}");
+            assert!((now..now + closed).all(|at| !is_open(at)), "{now}");
+        }
+        // Never at once: it ends, and the caller looks again.
+        let never = Windows { also: vec![windows(10, &[(5, 10)])], ..windows(10, &[(0, 5)]) };
+        assert!(never.closed_for(3) > 0);
     }
 }

@@ -12,7 +12,7 @@
 //! let mut team = Team::new(strategy, &[0, 1], BTreeMap::new(), host_clock())?;
 //! let buffers = [1i32, 2].map(|value| Arc::new(Plain::new(value.to_le_bytes().to_vec())));
 //! let operation = Operation::AllReduce { reduction: Reduction::Sum };
-//! let numbered = Numbered { number: 1, operation, element: Element::I32, length: 1 };
+//! let numbered = Numbered::new(1, operation, Element::I32, 1);
 //! team.begin(numbered, (0..).zip(&buffers).map(|(rank, buffer)| (rank, buffer.clone() as _)).collect())?;
 //! assert_eq!(team.advance()?, Progress::Done);
 //! assert_eq!(buffers[0].to_vec(), 3i32.to_le_bytes());
@@ -22,9 +22,12 @@ use crate::element::{Element, Reduction};
 use crate::memory::{Memory, Outside, transfer};
 use crate::operation::{Numbered, Operation};
 use crate::schedule::{MESH, Program, Receive, Send, programs};
-use crate::strategy::{Invalid, Strategy};
+use crate::strategy::Strategy;
 use crate::wire::{Head, Wire};
 use ends::{Inbound, Outbound};
+pub use errors::{Failed, NoTeam, NotBegun};
+pub use holding::Gate;
+use holding::Holding;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +35,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 mod ends;
+mod errors;
+mod holding;
 #[cfg(test)]
 mod tests;
 
@@ -66,77 +71,6 @@ pub enum Progress {
     Done,
 }
 
-/// An operation that cannot continue. The team stays so.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("rank {rank}: {reason}")]
-pub struct Failed {
-    /// The rank at the other end of the wire that broke, or whose buffer is wrong.
-    pub rank: u32,
-    /// Why.
-    pub reason: String,
-}
-
-/// Why there is no team.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoTeam {
-    /// The strategy is none.
-    #[error(transparent)]
-    Strategy(#[from] Invalid),
-    /// A wire is not there.
-    #[error("no wire from rank {} to rank {} for channel {}", .0.from, .0.to, .0.channel)]
-    Wire(WireName),
-}
-
-/// Why an operation did not begin.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotBegun {
-    /// One at a time.
-    #[error("operation {0} has not ended")]
-    Busy(u64),
-    /// The team has failed before.
-    #[error(transparent)]
-    Failed(#[from] Failed),
-    /// Numbers ascend.
-    #[error("operation {found} after operation {last}")]
-    Number {
-        /// That of this operation.
-        found: u64,
-        /// That of the last one.
-        last: u64,
-    },
-    /// The ranks with buffers are not those of the team.
-    #[error("buffers of ranks {found:?} for a team of ranks {local:?}")]
-    Ranks {
-        /// Those with buffers.
-        found: Vec<u32>,
-        /// Those of the team.
-        local: Vec<u32>,
-    },
-    /// A broadcast of somebody else.
-    #[error("rank {0}, whose bytes are sent to all, does not take part")]
-    Root(u32),
-    /// Parts would not be equally long.
-    #[error("{length} elements do not make equal parts for {members} ranks")]
-    Parts {
-        /// Elements of each buffer.
-        length: u64,
-        /// Ranks that take part.
-        members: usize,
-    },
-    /// A buffer is too small.
-    #[error("the buffer of rank {rank} has {bytes} bytes, not the {length} elements of {element} bytes")]
-    Buffer {
-        /// Whose.
-        rank: u32,
-        /// Its bytes.
-        bytes: u64,
-        /// Elements of the operation.
-        length: u64,
-        /// Bytes of an element.
-        element: usize,
-    },
-}
-
 /// Counters of a team.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -150,6 +84,8 @@ pub struct Counters {
     pub busy: Duration,
     /// Operations that ended.
     pub operations: u64,
+    /// Time in which bytes for other hosts waited, because windows were shut or a group that goes first sent.
+    pub held: Duration,
 }
 
 /// Pieces that one call moves at most, about, so that its thread gets to do other things.
@@ -171,6 +107,7 @@ pub struct Team {
     clock: Clock,
     counters: Counters,
     wait_at_most: Option<Duration>,
+    holding: Holding,
 }
 
 /// The operation that runs.
@@ -269,6 +206,7 @@ impl Team {
             clock,
             counters: Counters::default(),
             wait_at_most: None,
+            holding: Holding::default(),
         })
     }
 
@@ -389,6 +327,7 @@ impl Team {
                 }
             }
             let closed = self.closed_for();
+            self.hold(running, !closed.is_zero());
             if closed.is_zero() {
                 moves += usize::from(self.push(running)?);
             }
@@ -400,14 +339,6 @@ impl Team {
         }
         self.wait_at_most = Some(Duration::ZERO);
         Ok(())
-    }
-
-    /// Returns for how long the group may not send between hosts.
-    fn closed_for(&self) -> Duration {
-        self.strategy.windows.as_ref().map_or(Duration::ZERO, |windows| {
-            let now = u64::try_from((self.clock)().as_micros()).unwrap_or(u64::MAX);
-            Duration::from_micros(windows.closed_for(now))
-        })
     }
 
     /// Copies the next send of a program to its wire, if it may leave.
@@ -487,7 +418,7 @@ impl Team {
             let Some(outbound) = self.outbound.get_mut(key).filter(|outbound| !outbound.is_empty()) else {
                 continue;
             };
-            let sent = outbound.push().map_err(|reason| Failed { rank: key.1, reason })?;
+            let sent = outbound.push().map_err(|reason| Failed::new(key.1, reason))?;
             *self.counters.sent.entry(key.1).or_default() += sent as u64;
             has_moved |= outbound.is_empty();
         }
@@ -502,7 +433,7 @@ impl Team {
             };
             let head = head(&self.strategy, &running.numbered, key.0, key.2);
             let came = inbound.pull(&running.doing[*index].program.receives, head);
-            let came = came.map_err(|reason| Failed { rank: key.0, reason })?;
+            let came = came.map_err(|mismatch| Failed::of(key.0, mismatch))?;
             *self.counters.received.entry(key.0).or_default() += came as u64;
             has_moved |= inbound.bytes().is_some();
         }
@@ -521,7 +452,7 @@ impl Team {
                 && error != Errno::INTR
             {
                 let rank = self.local.first().copied().unwrap_or_default();
-                let failed = Failed { rank, reason: format!("cannot wait for its wires: {error}") };
+                let failed = Failed::new(rank, format!("cannot wait for its wires: {error}"));
                 self.failed = Some(failed.clone());
                 return Err(failed);
             }
@@ -580,7 +511,7 @@ pub fn has_ended(wait: &PollFd<'_>) -> bool {
 }
 
 fn head(strategy: &Strategy, numbered: &Numbered, from: u32, lane: u16) -> Head {
-    Head { epoch: strategy.epoch, number: numbered.number, from, piece: 0, bytes: 0, lane }
+    Head { epoch: strategy.epoch, numbered: *numbered, from, piece: 0, bytes: 0, lane }
 }
 
 fn combined(numbered: &Numbered, receive: &Receive) -> Option<(Element, Reduction)> {
@@ -593,5 +524,5 @@ fn combined(numbered: &Numbered, receive: &Receive) -> Option<(Element, Reductio
 }
 
 fn outside(rank: u32, error: Outside) -> Failed {
-    Failed { rank, reason: error.to_string() }
+    Failed::new(rank, error.to_string())
 }

@@ -1,6 +1,6 @@
 //! Hosts, racks and paths, from which strategies are made. Tenants never see them.
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use tidemill_hints::staleness::Decision;
 
 /// A host with a service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,17 +46,22 @@ pub struct Group {
 }
 
 /// The loads of links, from hints.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Loads {
     /// The hosts that they are of, and the rack of each.
     pub tree: Vec<(String, String)>,
     /// Bytes per second that one more flow would get on each link, by the numbers of the links of a
     /// [`Tree`](tidemill_hints::tree::Tree) of the hosts in that order.
     pub rates: Vec<f64>,
-    /// Age of the oldest hint among them.
-    pub age: Duration,
-    /// Mean time between changes of the network; none: not known yet.
-    pub between_changes: Option<Duration>,
+    /// Whether they are worth using, and why.
+    pub decision: Decision,
+}
+
+impl Default for Loads {
+    fn default() -> Self {
+        let decision = Decision::defaults("no hints have come yet");
+        Self { tree: Vec::new(), rates: Vec::new(), decision }
+    }
 }
 
 /// Which groups have paths first.

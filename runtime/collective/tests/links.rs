@@ -67,7 +67,7 @@ const RANKS: u32 = 4;
 
 fn sum(number: u64, length: u64) -> Numbered {
     let operation = Operation::AllReduce { reduction: Reduction::Sum };
-    Numbered { number, operation, element: Element::I64, length }
+    Numbered::new(number, operation, Element::I64, length)
 }
 
 /// Carries out sums of these lengths at one host, and checks each.
@@ -195,7 +195,8 @@ fn wires_that_rest_report_their_end_and_not_their_bytes() {
 #[test]
 fn windows_by_the_clock_of_the_host_delay_and_change_nothing() {
     let mut strategy = Strategy::rank_order(1, (0..RANKS).collect());
-    strategy.windows = Some(Windows { period_us: 2000, open_us: vec![(0, 300), (1000, 1500)] });
+    strategy.windows =
+        Some(Windows { period_us: 2000, open_us: vec![(0, 300), (1000, 1500)], also: Vec::new() });
     let wires = connected(&strategy, &HOSTS, &kinds()[0]);
     let hosts: Vec<_> = HOSTS
         .iter()

@@ -9,6 +9,7 @@ mod feeds;
 mod hosts;
 mod joining;
 mod keeping;
+mod left_behind;
 mod lives;
 mod plausible;
 mod reception;
@@ -304,6 +305,7 @@ impl Coordinator {
             // Ends of sources are ends of windows too; a process that continues wants neither.
             Event::Stop if self.checkpoints.is_some() => self.abort(),
             Event::Stop => self.stop(),
+            Event::StopWithout(lost) => self.stop_without(&lost),
             Event::Abort => self.abort(),
             // A run that is closing finishes that first.
             Event::StepDown => self.has_stepped_down |= self.remote.is_some() && !self.is_closing,

@@ -116,6 +116,13 @@ impl Stopper {
         let _ = self.0.send(Event::Stop);
     }
 
+    /// Ends the run at its last checkpoint although these workers are lost: neither are they waited for, nor is their work given
+    /// to others. For a run whose next plan continues from that checkpoint without them. The workers that remain close their
+    /// outputs as they do before any other plan. Without checkpoints it is [`Stopper::abort`].
+    pub fn stop_without(&self, lost: &[String]) {
+        let _ = self.0.send(Event::StopWithout(lost.to_vec()));
+    }
+
     /// Ends at once: inference in flight is abandoned; commits of the last complete checkpoint stay.
     pub fn abort(&self) {
         let _ = self.0.send(Event::Abort);

@@ -10,7 +10,7 @@ use crate::workflow::{Operator, Workflow};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Tolerance for sums of shares, which are written by hand with a few digits.
-const LOOSE: f64 = 1e-6;
+pub(super) const LOOSE: f64 = 1e-6;
 
 impl Plan {
     /// Returns all findings about the plan alone. `tree` has the positions, where the plan came from a file.
@@ -23,6 +23,7 @@ impl Plan {
         check.edges(self);
         check.devices(self);
         check.policies(self);
+        check.fallbacks(self);
         check.found
     }
 

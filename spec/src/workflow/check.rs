@@ -1,5 +1,5 @@
 //! Checks of a workflow beyond its syntax.
-use super::{Input, Journal, Operator, Workflow, late, when_cut};
+use super::{Input, Journal, Operator, Slo, Workflow, late, when_cut};
 use crate::bucket_address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
@@ -226,6 +226,19 @@ impl Workflow {
         }
         if let Some(latency) = self.slo.latency.as_ref().filter(|latency| latency.below.0 == 0) {
             refuse(&latency.below.span, "no latency is below 0".to_string(), "write a bound such as `800ms`");
+        }
+        let losses = self.operators.iter().filter_map(|operator| operator.survive.as_ref());
+        for losses in
+            losses.chain(&self.slo.survive).filter(|losses| losses.value > Slo::MOST_LOSSES).take(ENOUGH)
+        {
+            let most = Slo::MOST_LOSSES;
+            refuse(
+                &losses.span,
+                format!("no plan is made for {} lost workers at a time", losses.value),
+                &format!(
+                    "write 0 to {most}: a plan has a fallback for every set of workers that may be lost"
+                ),
+            );
         }
         if self.run.tick.0 == 0 {
             refuse(&self.run.tick.span, "a tick of length 0".to_string(), "write 10ms to 100ms");

@@ -137,6 +137,9 @@ pub(super) struct OperatorForm {
     /// Reaction to a panic. Default: stop.
     #[serde(default)]
     on_panic: OnPanic,
+    /// Number of workers, 0 to 3, whose loss the operator survives without a restart: each of them runs it. Default: that of `slo`.
+    #[serde(default)]
+    survive: Option<Located<u32>>,
     /// Settings by kind.
     #[serde(default = "Value::empty_map")]
     options: Value,
@@ -167,6 +170,7 @@ impl TryFrom<OperatorForm> for Operator {
             device: form.device,
             batching: form.batching,
             on_panic: form.on_panic,
+            survive: form.survive,
             options: form.options,
         })
     }

@@ -85,6 +85,9 @@ pub(crate) struct ServeNetArguments {
     /// A folder for imports of .proto files. Default: those of the files.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) include: Vec<PathBuf>,
+    /// Serve Prometheus metrics of groups at http://ADDR/metrics, such as `127.0.0.1:9467`.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) groups: GroupArguments,
 }

@@ -15,6 +15,9 @@ pub(crate) enum ClusterVerb {
     Controller(Box<ControllerArguments>),
     /// Join a cluster and run stages of its workflows on this machine.
     Worker(WorkerArguments),
+    /// Run a task of a job for `worker`, which starts this.
+    #[command(hide = true)]
+    TaskProcess,
     /// Save the address of a controller and an access token for later commands.
     Login(LoginArguments),
     /// Create a join token for a worker.

@@ -4,7 +4,7 @@ use crate::arguments::SortColumn;
 use crate::screen::{Key, Line, Style};
 use clap::ValueEnum;
 use tidemill_app::delivery::ON_PURPOSE;
-use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
+use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds, traffic};
 use tidemill_app::run_figures::{LevelFigures, RunFigures, SourceState, StageFigures, Times};
 use tidemill_cluster::api::RunView;
 use tidemill_engine::FeedState;
@@ -137,6 +137,7 @@ fn of_runs(runs: &[RunView], look: &mut Look, width: usize, is_screen: bool) -> 
 
 fn of_run(figures: &RunFigures, look: &mut Look, width: usize, height: usize) -> Vec<Line> {
     let mut lines = head(figures);
+    lines.extend(figures.losses.iter().map(|loss| Line::new(loss.clone(), Style::Alarm)));
     lines.extend(figures.levels.iter().map(level));
     lines.push(Line::default());
     let mut after = Vec::new();
@@ -421,9 +422,14 @@ fn links(figures: &RunFigures, look: &Look, width: usize, lines: &mut Vec<Line>)
     lines.push(Line::new(row(["link", "rate", "traffic", "transfer", "waits"]), Style::Strong));
     for link in between {
         let text = format!("{} -> {}", link.from, link.to);
-        let traffic = format!("{}/s", bytes(link.bytes_per_second as u64));
         let transfer = time(*look.times(&link.transfer));
-        let text = row([&text, &rate(link.per_second), &traffic, &transfer, &few(link.waiting)]);
+        let text = row([
+            &text,
+            &rate(link.per_second),
+            &traffic(link.bytes_per_second),
+            &transfer,
+            &few(link.waiting),
+        ]);
         lines.push(Line::new(text, Style::Plain));
     }
 }

@@ -90,6 +90,11 @@ pub(crate) fn pinned(mut plan: Plan, pins: &BTreeMap<String, PlanWorker>) -> Pla
         if plan.workers.iter().all(|known| known.id != worker.id) {
             plan.workers.push(worker.clone());
         }
+        // It starts nowhere else, so the loss of its worker is none that the plan survives.
+        plan.fallbacks.retain(|fallback| !fallback.lost.contains(&worker.id));
+        for fallback in &mut plan.fallbacks {
+            fallback.starts.retain(|stage| stage.operator != *sink);
+        }
     }
     let used: BTreeSet<String> = plan.stages.iter().map(|stage| stage.worker.clone()).collect();
     plan.workers.retain(|worker| used.contains(&worker.id));

@@ -46,6 +46,7 @@ fn operator(id: &str, rate: f64, times: f64, stateful: bool) -> Operator {
         stateful,
         follows_event_time: false,
         on_one_worker: false,
+        survive: 0,
         fused: Vec::new(),
     }
 }
@@ -121,6 +122,7 @@ pub(crate) fn chain(rate: f64, distributions: &[Distribution]) -> Case {
             sources: vec![0],
             hostings: (0..distributions.len()).collect(),
         }],
+        fallbacks: Vec::new(),
     };
     let times = distributions.iter().map(|of| Some(ServiceTimes::of_any_batch(of.clone()))).collect();
     Case { problem, solution, times: Times::new(times) }
@@ -155,6 +157,7 @@ pub(crate) fn pair(rates: [f64; 2], seconds: [f64; 3]) -> Case {
         workers: (0..3).map(|index| UsedWorker { class: 0, index }).collect(),
         hostings: (0..3).map(|index| hosting(index, index, 0)).collect(),
         classes: vec![RouteClass { share: 1.0, sources: vec![0, 0], hostings: vec![0, 1, 2] }],
+        fallbacks: Vec::new(),
     };
     let times = seconds.map(|seconds| Some(ServiceTimes::of_any_batch(Distribution::Mean(seconds))));
     Case { problem, solution, times: Times::new(times.into()) }

@@ -135,6 +135,7 @@ impl<'a> Plain<'a> {
             stateful: false,
             follows_event_time: false,
             on_one_worker: false,
+            survive: 0,
             fused: Vec::new(),
         });
         let source = problem.sources.len();
@@ -232,7 +233,13 @@ impl<'a> Plain<'a> {
             }
         }
         let variants = self.case.variants.iter().zip(&solution.variants).map(|(of, variant)| of[*variant]);
-        Solution { variants: variants.collect(), workers: solution.workers, hostings, classes }
+        Solution {
+            variants: variants.collect(),
+            workers: solution.workers,
+            hostings,
+            classes,
+            fallbacks: Vec::new(),
+        }
     }
 }
 

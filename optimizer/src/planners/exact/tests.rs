@@ -43,6 +43,7 @@ fn case(
         stateful: false,
         follows_event_time: false,
         on_one_worker: false,
+        survive: 0,
         fused: Vec::new(),
     };
     let locations = machines.iter().map(|machine| machine.0).max().unwrap_or(0) + 1;

@@ -265,3 +265,17 @@ pub(super) const SAME_WAIT: f64 = 1e-8;
 
 /// Bisection steps for the share of the waits that fits into the time of a path.
 pub(super) const SPLIT_HALVINGS: usize = 30;
+
+// Plans that survive losses. No series yet: sizes at which a program of `microlp` still takes seconds.
+
+/// Most whole routes to list.
+pub(super) const MOST_TUPLES: usize = 4_000;
+
+/// Most columns of the program over all losses.
+pub(super) const MOST_LOSS_COLUMNS: usize = 60_000;
+
+/// Most workers of a class with limited memory that are groups of their own.
+pub(super) const MOST_SINGLE_WORKERS: u32 = 6;
+
+/// Most sets of lost workers that a plan has fallbacks for.
+pub(super) const MOST_LOSS_SETS: usize = 2_000;

@@ -291,6 +291,7 @@ mod tests {
                 workers: Vec::new(),
                 hostings: Vec::new(),
                 classes: Vec::new(),
+                fallbacks: Vec::new(),
             };
             Ok(Outcome {
                 status,

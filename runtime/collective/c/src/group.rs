@@ -5,7 +5,7 @@ use crate::status::{Fault, guarded};
 use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use tidemill_collective::client::{self, DEADLINE, Group};
+use tidemill_collective::client::{self, DEADLINE, Group, WAIT};
 use tidemill_collective::topology::Priority;
 
 pub(crate) static GROUPS: Table<Group> = Table::new("group");
@@ -28,6 +28,8 @@ pub struct JoinOptions {
     pub deadline_ms: u64,
     /// Which groups have paths first: -1, 0 or 1.
     pub priority: c_int,
+    /// Time in which the service must be there, in milliseconds; 0: as usual; negative: none.
+    pub wait_ms: i64,
 }
 
 // SAFETY: it is `repr(C)`, its size comes first, and it has numbers and a pointer.
@@ -64,6 +66,10 @@ pub unsafe extern "C" fn tidemill_group_join(
         let mut options = client::JoinOptions::new(name, rank, size);
         if let Some(given) = given {
             options.deadline = deadline(given.deadline_ms);
+            options.wait = match given.wait_ms {
+                0 => WAIT,
+                milliseconds => Duration::from_millis(milliseconds.try_into().unwrap_or(0)),
+            };
             options.priority = match given.priority {
                 -1 => Priority::Bulk,
                 0 => Priority::Normal,

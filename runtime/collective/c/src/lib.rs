@@ -14,7 +14,7 @@ pub mod pending;
 pub mod status;
 
 /// Version of the interface, as `TIDEMILL_GROUP_VERSION` of the header has it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Returns the version of the interface that the library has.
 // SAFETY: no other library has a function of this name.

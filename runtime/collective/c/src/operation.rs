@@ -4,11 +4,12 @@ use crate::buffer::{BUFFERS, BufferHandle};
 use crate::group::{GROUPS, GroupHandle, deadline};
 use crate::pending::{self, PendingHandle};
 use crate::status::{Fault, guarded};
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
 use tidemill_collective::client;
 use tidemill_collective::element::Reduction;
 use tidemill_collective::operation::Operation;
+use tidemill_collective::type_name::{MOST, TypeName};
 
 /// `TIDEMILL_AFTER` of the header.
 pub(crate) const AFTER: u32 = 1;
@@ -29,9 +30,11 @@ pub struct CallOptions {
     pub flags: u32,
     /// The descriptor of `TIDEMILL_AFTER`.
     pub after: c_int,
+    /// The type of elements that are only moved; NULL: that of the buffer.
+    pub type_name: *const c_char,
 }
 
-// SAFETY: it is `repr(C)`, its size comes first, and it has numbers.
+// SAFETY: it is `repr(C)`, its size comes first, and it has numbers and a pointer.
 unsafe impl Options for CallOptions {}
 
 /// Calls an operation, and waits for its end where no place for its handle is given.
@@ -64,6 +67,14 @@ unsafe fn call(
             if given.flags & AFTER != 0 {
                 // SAFETY: by the caller, it is open as long as this function runs.
                 options.after = Some(unsafe { descriptor(given.after)? });
+            }
+            if !given.type_name.is_null() {
+                // SAFETY: by the caller.
+                let name = unsafe { arguments::text(given.type_name, "name of the type")? };
+                let name = name.to_str().ok().and_then(TypeName::new);
+                options.type_name = name.ok_or_else(|| {
+                    Fault::invalid(format!("the name of a type has at most {MOST} visible letters of ASCII"))
+                })?;
             }
         }
         let called = group.call(&buffer, operation()?, &options)?;

@@ -139,6 +139,15 @@ fn a_rank_that_is_killed_is_named_and_the_others_continue() {
 }
 
 #[test]
+fn ranks_that_move_elements_of_different_types_learn_it() {
+    let place = Place::new();
+    let program = place.build_test("types.c");
+    for rank in place.ranks(&program, "types", 2) {
+        assert_eq!(rank.finish(), "");
+    }
+}
+
+#[test]
 fn misuse_gives_a_status() {
     let place = Place::new();
     let program = place.build_test("misuse.c");

@@ -1,5 +1,6 @@
 //! Operations that have been called.
-use super::{Connection, Error, now};
+use super::connection::Connection;
+use super::{Error, now};
 use crate::protocol::Failure;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

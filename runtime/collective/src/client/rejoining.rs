@@ -1,11 +1,9 @@
 //! All ranks continue after some were lost, or their service was.
-use super::{Connection, Error, Group, JoinOptions, milliseconds};
+use super::connection::Connection;
+use super::{Error, Group, JoinOptions, PAUSE, milliseconds};
 use crate::protocol::{ToProgram, ToService};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
-
-/// Pause before it is tried again: no event says that a service is back.
-const PAUSE: Duration = Duration::from_millis(50);
 
 impl Connection {
     /// Returns why nothing can be sent. The last words of the service say it better than the system does.

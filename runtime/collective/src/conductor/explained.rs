@@ -3,7 +3,6 @@ use super::{Conductor, Group};
 use crate::cost::{Network, Predicted, predicted, reasons};
 use crate::peers::Key;
 use crate::policies::{Chosen, Cluster, hints};
-use crate::protocol::Figures;
 use crate::strategy::Strategy;
 use crate::topology;
 use std::collections::BTreeMap;
@@ -40,7 +39,7 @@ impl Conductor {
 impl Group {
     /// The mean size of its buffers.
     fn mean(&self) -> Option<u64> {
-        let largest = |of: fn(&Figures) -> u64| self.figures.values().map(of).max();
-        largest(|of| of.bytes)?.checked_div(largest(|of| of.operations)?)
+        let figures = self.figures();
+        figures.bytes.checked_div(figures.operations)
     }
 }

@@ -51,6 +51,8 @@ pub(super) struct Hints {
     /// Mean time that plans take.
     planning: Duration,
     has_planned: bool,
+    /// Mean time from an order of another strategy until all hosts have it; none: it was not measured.
+    switching: Option<Duration>,
     pub(super) export: Export,
 }
 
@@ -63,6 +65,7 @@ impl Default for Hints {
             followed: BTreeMap::new(),
             planning: Duration::ZERO,
             has_planned: false,
+            switching: None,
             export: Export::default(),
         }
     }
@@ -209,6 +212,11 @@ impl Hints {
                 }
             }
         }
+    }
+
+    /// All hosts of a group have changed to a strategy that was ordered this long ago.
+    pub(super) fn switched(&mut self, took: Duration) {
+        self.switching = Some(self.switching.map_or(took, |known| (known * 7 + took) / 8));
     }
 
     /// A period is over.

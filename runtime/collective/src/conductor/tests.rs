@@ -1,6 +1,8 @@
 use super::*;
 use crate::peers::Running;
+use crate::protocol::{Bench, Question};
 
+mod giving_way;
 mod hostile;
 
 fn token(number: u64) -> Token {

@@ -42,6 +42,13 @@ pub fn small(network: &Network<'_>, group: &Group, strategy: &Strategy) -> u64 {
     if dearer <= 0.0 { MOST_SMALL as u64 } else { (saved / dearer).min(MOST_SMALL) as u64 }
 }
 
+/// Returns the seconds of an all-reduce by doubling with a buffer of this many bytes.
+pub(crate) fn doubled(network: &Network<'_>, group: &Group, strategy: &Strategy, length: f64) -> f64 {
+    let (links, rounds) = doubling(network, group, strategy);
+    let slope = links.iter().map(|(link, bytes)| bytes / network.left(*link)).fold(0.0, f64::max);
+    slope * length + f64::from(rounds) * step(network, group)
+}
+
 /// Returns the bytes over each link and the steps of an all-reduce by doubling in the order of the first ring, for each byte of
 /// the buffer.
 fn doubling<'a>(

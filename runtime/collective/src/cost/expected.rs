@@ -5,7 +5,7 @@
 //! |---|---|
 //! | bytes on links | those of pieces with their heads; [`PAYLOAD`] is the part of a link that they get |
 //! | a piece at its sender | after those before it on its wire, and after the receives that it waits for |
-//! | the way of a piece | [`Facts::step`](super::Facts::step) after its last byte has left, while the next one leaves |
+//! | the path of a piece | [`Facts::step`](super::Facts::step) after its last byte has left, while the next one leaves |
 //! | a rank at work | [`Facts::piece`](super::Facts::piece) for each piece that it receives, one after the other |
 //! | other groups | flows without end along their rings |
 //!
@@ -17,6 +17,7 @@ use crate::operation::{Numbered, Operation};
 use crate::schedule::{Program, programs};
 use crate::strategy::Strategy;
 use crate::topology::{Group, Host};
+use crate::type_name::TypeName;
 use crate::wire::HEAD;
 use std::collections::BTreeMap;
 use tidemill_flows::{Flow, FlowError, FlowId, LinkId, Simulation};
@@ -24,8 +25,8 @@ use tidemill_flows::{Flow, FlowError, FlowId, LinkId, Simulation};
 /// The part of a link that is payload of TCP: of each frame of Ethernet of 1514 bytes, TCP with timestamps (RFC 9293, RFC 7323) over IPv4
 /// leaves 1448.
 pub const PAYLOAD: f64 = 1448.0 / 1514.0;
-/// Most transfers that are drawn. Where there are more, pieces are drawn larger; where that does not help, [`time`] is the answer.
-const MOST: usize = 4096;
+/// Most transfers that are drawn. Operations of more are drawn with smaller buffers; where that does not help, [`time`] is the answer.
+const MOST: usize = 512;
 /// Bytes of an element.
 const ELEMENT: u64 = 4;
 
@@ -38,14 +39,45 @@ pub fn expected(
     length: f64,
     others: &[(&Group, &Strategy)],
 ) -> f64 {
-    let simulated = || -> Option<f64> {
-        let mut drawing = Drawing::new(network, group, drawn(strategy, operation, length)?);
+    let strategy = &as_for(strategy, operation, length);
+    let draw = |programs: Vec<Drawn>| -> Option<f64> {
+        let mut drawing = Drawing::new(network, group, programs);
         for (other, strategy) in others.iter().filter(|_| network.loads.is_none()) {
             drawing.beside(other, strategy).ok()?;
         }
         drawing.draw(strategy).ok().flatten()
     };
+    let simulated = || -> Option<f64> {
+        let mut part = length;
+        let programs = loop {
+            if let Some(programs) = drawn(strategy, operation, part) {
+                break programs;
+            }
+            part = Some(part / 2.0).filter(|part| *part >= 1.0)?;
+        };
+        let seconds = draw(programs)?;
+        if part == length {
+            return Some(seconds);
+        }
+        // Beyond the first pieces, which all steps wait for, each byte takes as long as the one before.
+        let half = draw(drawn(strategy, operation, part / 2.0)?)?;
+        Some(seconds + (seconds - half) * (length - part) / (part / 2.0))
+    };
     simulated().unwrap_or_else(|| time(network, group, strategy, operation, length, others).seconds)
+}
+
+/// Returns a strategy by which a buffer of any size goes as one of this many bytes does.
+fn as_for(strategy: &Strategy, operation: Operation, length: f64) -> Strategy {
+    let bytes = length as u64;
+    let mut fixed = strategy.clone();
+    fixed.small = if bytes <= strategy.small { u64::MAX } else { 0 };
+    if strategy.trees_of(operation, bytes).is_none() {
+        (fixed.all_reduce, fixed.broadcast) = (None, None);
+    }
+    for trees in fixed.all_reduce.iter_mut().chain(&mut fixed.broadcast) {
+        trees.most = None;
+    }
+    fixed
 }
 
 /// A program, and how far it is drawn.
@@ -59,38 +91,33 @@ struct Drawn {
     applied: Vec<FlowId>,
 }
 
-/// Returns the programs of all ranks, with pieces that are few enough. None: there are too many transfers.
+/// Returns the programs of all ranks. None: there are too many transfers.
 fn drawn(strategy: &Strategy, operation: Operation, length: f64) -> Option<Vec<Drawn>> {
     let members = strategy.members.len();
-    // In a ring each member sends to the next one in each of 2 (n - 1) steps, and in an exchange to each other one.
-    if 2 * members.saturating_pow(2).saturating_mul(strategy.channels.len()) > MOST {
+    // Each member sends a part of its buffer at least, so what is far beyond need not be made.
+    if members.saturating_pow(2) > MOST || length / f64::from(strategy.piece.max(1)) > MOST as f64 {
         return None;
     }
     let elements = (length.max(0.0) as u64).div_ceil(ELEMENT).next_multiple_of(members.max(1) as u64);
-    let numbered = Numbered { number: 1, operation, element: Element::F32, length: elements };
-    let mut strategy = strategy.clone();
-    loop {
-        // Each member sends a part of its buffer at least, so what is far beyond need not be made.
-        let pieces = length / f64::from(strategy.piece.max(1));
-        if pieces <= MOST as f64 {
-            let made: Vec<Drawn> = (strategy.members.iter())
-                .flat_map(|rank| {
-                    programs(&strategy, &numbered, *rank).into_iter().map(|program| (*rank, program))
-                })
-                .map(|(rank, program)| Drawn {
-                    rank,
-                    program,
-                    sent: 0,
-                    left: Vec::new(),
-                    applied: Vec::new(),
-                })
-                .collect();
-            if made.iter().map(|one| one.program.sends.len()).sum::<usize>() <= MOST {
-                return Some(made);
-            }
+    let numbered = Numbered {
+        number: 1,
+        operation,
+        element: Element::F32,
+        length: elements,
+        type_name: TypeName::default(),
+    };
+    let mut made = Vec::new();
+    let mut count = 0;
+    for rank in &strategy.members {
+        for program in programs(strategy, &numbered, *rank) {
+            count += program.sends.len();
+            made.push(Drawn { rank: *rank, program, sent: 0, left: Vec::new(), applied: Vec::new() });
         }
-        strategy.piece = strategy.piece.checked_mul(2).filter(|piece| f64::from(*piece) < 4.0 * length)?;
+        if count > MOST {
+            return None;
+        }
     }
+    Some(made)
 }
 
 /// From, to, lane.
@@ -245,9 +272,7 @@ impl<'a> Drawing<'a> {
         let wire = (rank, to, lane);
         let host = |rank| self.places.get(&rank).map(|host| host.name.as_str());
         if host(rank) == host(to) && !is_staged {
-            if !self.offered.contains_key(&wire) {
-                self.offered.insert(wire, (at, ready));
-            }
+            self.offered.entry(wire).or_insert((at, ready));
             // It has left when the receiver has taken it.
             return Ok(false);
         }
@@ -263,8 +288,8 @@ impl<'a> Drawing<'a> {
         let mut after = ready.clone();
         after.extend(self.wires.get(&wire).and_then(|frames| frames.last));
         let sent = self.transfer((rank, to), path, bytes + HEAD as f64, &after)?;
-        let way = if is_local { 0.0 } else { self.step };
-        let arrived = self.simulation.flow(Flow::pause(way).after(&[sent]))?;
+        let delay = if is_local { 0.0 } else { self.step };
+        let arrived = self.simulation.flow(Flow::pause(delay).after(&[sent]))?;
         let frames = self.wires.entry(wire).or_default();
         frames.last = Some(sent);
         frames.arrived.push(arrived);
@@ -373,6 +398,21 @@ mod tests {
         let alone = took(&[]);
         assert!((took(&[(other, &made["other"])]) / alone - 1.0).abs() < 1e-6, "it has another spine");
         assert!((took(&[(other, &made["one"])]) / alone - 2.0).abs() < 0.01, "it has the same spine");
+    }
+
+    #[test]
+    fn a_buffer_of_many_pieces_takes_as_long_as_if_all_were_drawn() {
+        let lab = links_alone(Lab::racks(1, 16).group("one", 16));
+        let chain = Strategy {
+            broadcast: None,
+            piece: 16 << 10,
+            ..locality::strategies(&lab.cluster(), false).remove("one").unwrap()
+        };
+        let root = Operation::Broadcast { root: 0 };
+        let took = expected(&lab.network(), &lab.groups[0], &chain, root, 64.0 * MIB, &[]);
+        let of_piece = (f64::from(chain.piece) + HEAD as f64) / (lab.facts.host_rate * PAYLOAD);
+        let pieces = took / of_piece;
+        assert!((pieces / (4096.0 + 14.0) - 1.0).abs() < 1e-6, "{pieces} pieces one after another");
     }
 
     #[test]

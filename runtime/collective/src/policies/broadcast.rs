@@ -11,11 +11,11 @@ use crate::topology::Group;
 use std::collections::BTreeSet;
 
 /// Sizes that are compared, as powers of two.
-const SIZES: std::ops::RangeInclusive<u32> = 12..=30;
+pub(super) const SIZES: std::ops::RangeInclusive<u32> = 12..=30;
 /// The size by which trees are compared with each other.
-const TYPICAL: f64 = (1 << 20) as f64;
+pub(super) const TYPICAL: f64 = (1 << 20) as f64;
 /// The part of the time of a ring that a tree may take at most: less is not worth its connections.
-const WORTH: f64 = 0.95;
+pub(super) const WORTH: f64 = 0.95;
 
 /// Ranks of a host.
 type Ranks = Vec<u32>;
@@ -23,6 +23,24 @@ type Ranks = Vec<u32>;
 /// Returns the tree, and up to which size it is quicker than the rings. None: it never is, or the paths between racks are chosen
 /// for the rings.
 pub(super) fn tree(network: &Network<'_>, group: &Group, strategy: &Strategy) -> Option<Trees> {
+    let root = *strategy.members.first()?;
+    let seconds = |strategy: &Strategy, bytes| {
+        time(network, group, strategy, Operation::Broadcast { root }, bytes, &[]).seconds
+    };
+    let with =
+        |tree| Strategy { broadcast: Some(Trees { trees: vec![tree], most: None }), ..strategy.clone() };
+    let [first, last] = candidates(network, group, strategy)?.map(with);
+    let best = if seconds(&last, TYPICAL) < seconds(&first, TYPICAL) { last } else { first };
+    let pays = |bytes: f64| seconds(&best, bytes) < WORTH * seconds(strategy, bytes);
+    let sizes: Vec<u64> = SIZES.map(|size| 1 << size).filter(|bytes| *bytes > strategy.small).collect();
+    // A tree that pays for a size pays for those below it.
+    let most = *sizes[..sizes.partition_point(|bytes| pays(*bytes as f64))].last()?;
+    let trees = best.broadcast?.trees;
+    Some(Trees { trees, most: (most < 1_u64 << SIZES.end()).then_some(most) })
+}
+
+/// Returns the trees that hang on the first member. None: the paths between racks are chosen for the rings, or there is one host.
+pub(super) fn candidates(network: &Network<'_>, group: &Group, strategy: &Strategy) -> Option<[Tree; 2]> {
     let ring = &strategy.channels.first()?.ring;
     let root = *strategy.members.first()?;
     let has_paths = strategy.channels.iter().any(|channel| channel.paths.iter().any(Option::is_some));
@@ -32,21 +50,7 @@ pub(super) fn tree(network: &Network<'_>, group: &Group, strategy: &Strategy) ->
     }
     let begin = ring.iter().position(|rank| *rank == root)?;
     let racks = racks(network, group, ring.iter().cycle().skip(begin).take(ring.len()))?;
-    let seconds = |strategy: &Strategy, bytes| {
-        time(network, group, strategy, Operation::Broadcast { root }, bytes, &[]).seconds
-    };
-    let with = |from_last| {
-        let trees = vec![Tree { edges: edges(&racks, from_last), weight: 1 }];
-        Strategy { broadcast: Some(Trees { trees, most: None }), ..strategy.clone() }
-    };
-    let (first, last) = (with(false), with(true));
-    let best = if seconds(&last, TYPICAL) < seconds(&first, TYPICAL) { last } else { first };
-    let pays = |bytes: f64| seconds(&best, bytes) < WORTH * seconds(strategy, bytes);
-    let sizes: Vec<u64> = SIZES.map(|size| 1 << size).filter(|bytes| *bytes > strategy.small).collect();
-    // A tree that pays for a size pays for those below it.
-    let most = *sizes[..sizes.partition_point(|bytes| pays(*bytes as f64))].last()?;
-    let trees = best.broadcast?.trees;
-    Some(Trees { trees, most: (most < 1_u64 << SIZES.end()).then_some(most) })
+    Some([false, true].map(|from_last| Tree { edges: edges(&racks, from_last), weight: 1 }))
 }
 
 /// Returns ranks by racks and hosts, each in the order of its first rank. None: a host is unknown.

@@ -9,6 +9,9 @@
 //! fastest ones for which that is the most. With g groups on k paths, k / gcd(k, g) channels each are the fewest with which each
 //! path has the same number of flows.
 //!
+//! **Trees.** Where no path is chosen, all-reduces of middle sizes go by a tree if that is quicker than the rings and than doubling, as
+//! the model of costs has it.
+//!
 //! ```
 //! use tidemill_collective::cost::Network;
 //! use tidemill_collective::policies::{Cluster, ffa};
@@ -24,7 +27,7 @@
 //! assert_eq!(strategies["one"].channels[0].paths, [Some("spine0".into()), Some("spine0".into())]);
 //! assert_eq!(strategies["other"].channels[0].paths, [Some("spine1".into()), Some("spine1".into())]);
 //! ```
-use super::{Cluster, locality, strategy};
+use super::{Cluster, locality, reducing, strategy};
 use crate::cost::{Link, Network, places};
 use crate::strategy::{Channel, Strategy};
 use crate::topology::{Group, Host, Path};
@@ -41,10 +44,11 @@ pub fn strategies(cluster: &Cluster<'_>) -> BTreeMap<String, Strategy> {
 }
 
 /// Paths as they are given away.
+#[derive(Clone)]
 pub(super) struct Assignment<'a> {
     network: Network<'a>,
-    /// Demand of flows on each link, bytes per second.
-    wanted: BTreeMap<Link<'a>, f64>,
+    /// Demand of flows on each link, bytes per second, and their number.
+    wanted: BTreeMap<Link<'a>, (f64, usize)>,
     pub(super) strategies: BTreeMap<String, Strategy>,
 }
 
@@ -62,6 +66,29 @@ struct Ringed<'a, 'g> {
     group: &'g Group,
     channels: Vec<Channel>,
     flows: Vec<Flow<'a>>,
+    /// Places in the ring at which it leaves a rack, with both hosts.
+    crossings: Vec<(usize, &'a Host, &'a Host)>,
+}
+
+/// Returns the flows of as many rings as channels.
+fn flows<'a>(crossings: &[(usize, &'a Host, &'a Host)], count: usize) -> Vec<Flow<'a>> {
+    let of = |channel| crossings.iter().map(move |&(at, from, to)| Flow { channel, at, from, to });
+    (0..count).flat_map(of).collect()
+}
+
+impl Ringed<'_, '_> {
+    /// Returns the same with as many rings, none of which has a path yet.
+    fn with_channels(&self, count: usize) -> Self {
+        let crossings = self.crossings.clone();
+        // One without crossings has one ring.
+        let count = if crossings.is_empty() { 1 } else { count };
+        let channel = self
+            .channels
+            .first()
+            .map(|first| Channel { paths: vec![None; first.ring.len()], ring: first.ring.clone() });
+        let channels = channel.into_iter().cycle().take(count).collect();
+        Self { group: self.group, channels, flows: flows(&crossings, count), crossings }
+    }
 }
 
 impl<'a> Assignment<'a> {
@@ -77,17 +104,66 @@ impl<'a> Assignment<'a> {
             let sharing = racks.iter().filter(|other| other.len() > 1 && !mine.is_disjoint(other)).count();
             ringed.push(self.ringed(group, sharing, is_allowed));
         }
+        self.give(&mut ringed, is_allowed);
+        self.keep(ringed);
+    }
+
+    /// Gives the flows of these groups, one after the other, all paths: each gets as many rings, up to two for each path, as give it
+    /// most if links are divided evenly among flows.
+    pub(super) fn assign_most(&mut self, groups: &[&Group]) {
+        for group in groups {
+            let ringed = self.ringed(group, 1, &|_| true);
+            let paths = ringed.flows.first().map_or(1, |flow| candidates(flow.from, &|_| true).len());
+            // On the only path all groups get alike.
+            let most = if paths > 1 { (2 * paths).min(MOST_CHANNELS) } else { 1 };
+            let mut best: Option<(f64, Self, Ringed<'a, '_>)> = None;
+            for count in 1..=most {
+                let (mut tried, mut made) = (self.clone(), [ringed.with_channels(count)]);
+                tried.give(&mut made, &|_| true);
+                let [made] = made;
+                let rate = tried.rate(&made);
+                // One more ring is worth a gain that can be seen.
+                if best.as_ref().is_none_or(|(before, ..)| rate > 1.01 * before) {
+                    best = Some((rate, tried, made));
+                }
+            }
+            let Some((_, tried, made)) = best else { continue };
+            *self = tried;
+            self.keep(vec![made]);
+        }
+    }
+
+    /// The rate of a group whose flows have paths, if links are divided evenly among flows; its parts of a buffer are even.
+    fn rate(&self, made: &Ringed<'a, '_>) -> f64 {
+        let of_flow = |flow: &Flow<'a>| {
+            let path = made.channels[flow.channel].paths[flow.at].as_deref();
+            let path = flow.from.paths.iter().map(|path| path.name.as_str()).find(|name| Some(*name) == path);
+            let links = self.network.rack_links(flow.from, flow.to, path);
+            let part =
+                |link| self.network.left(link) / self.wanted.get(&link).map_or(1, |(_, flows)| *flows) as f64;
+            links.into_iter().map(part).fold(f64::MAX, f64::min)
+        };
+        made.flows.iter().map(of_flow).fold(f64::MAX, f64::min) * made.channels.len() as f64
+    }
+
+    /// Gives flows paths, one of each group after another.
+    fn give(&mut self, ringed: &mut [Ringed<'a, '_>], is_allowed: &dyn Fn(&Path) -> bool) {
         let most = ringed.iter().map(|one| one.flows.len()).max().unwrap_or(0);
         for turn in 0..most {
-            for one in &mut ringed {
+            for one in &mut *ringed {
                 let Some(flow) = one.flows.get(turn) else { continue };
                 if let Some(path) = self.best(flow, is_allowed) {
                     one.channels[flow.channel].paths[flow.at] = Some(path.to_owned());
                 }
             }
         }
+    }
+
+    /// Keeps the strategies of groups whose flows have paths.
+    fn keep(&mut self, ringed: Vec<Ringed<'a, '_>>) {
         for one in ringed {
             let made = strategy(&self.network, one.group, one.channels);
+            let made = reducing::with_tree(&self.network, one.group, made);
             self.strategies.insert(one.group.name.clone(), made);
         }
     }
@@ -108,9 +184,7 @@ impl<'a> Assignment<'a> {
         let usable = self.usable(&crossings, is_allowed);
         let count = usable / greatest_divisor(usable, sharing.max(1));
         let channel = Channel { paths: vec![None; ring.len()], ring };
-        let flows = (0..count)
-            .flat_map(|channel| crossings.iter().map(move |&(at, from, to)| Flow { channel, at, from, to }));
-        Ringed { group, channels: vec![channel; count], flows: flows.collect() }
+        Ringed { group, channels: vec![channel], flows: flows(&crossings, 1), crossings }.with_channels(count)
     }
 
     /// Returns how many paths together carry most, if each carries the same part.
@@ -142,7 +216,7 @@ impl<'a> Assignment<'a> {
         // A flow takes what it gets: it wants as much as its fastest path has.
         let demand = candidates.iter().map(|path| path.rate).fold(0.0, f64::max);
         let excess = |link: Link<'a>| {
-            let others = self.wanted.get(&link).copied().unwrap_or(0.0) + self.network.load(link);
+            let others = self.wanted.get(&link).map_or(0.0, |(wanted, _)| *wanted) + self.network.load(link);
             (others + demand) / self.network.rate(link).max(1.0)
         };
         let worst = |path: &'a Path| {
@@ -155,7 +229,9 @@ impl<'a> Assignment<'a> {
             .map(|path| (worst(path), path))
             .reduce(|best, next| if next.0 < best.0 - 1e-9 { next } else { best })?;
         for link in self.network.rack_links(flow.from, flow.to, Some(&path.name)) {
-            *self.wanted.entry(link).or_default() += demand;
+            let (wanted, flows) = self.wanted.entry(link).or_default();
+            *wanted += demand;
+            *flows += 1;
         }
         Some(&path.name)
     }

@@ -2,19 +2,21 @@
 //!
 //! | hints | strategy |
 //! |---|---|
-//! | none, or older than [`DEAD`] | as of [`ffa`] |
+//! | none that are fresh | as of [`ffa`] |
 //! | older when they are used than the network stays as it is | by hosts, racks and the rates of their paths |
 //! | otherwise | by what one more flow would get on each link |
+//!
+//! Which row applies is [decided](Loads::decision) by who keeps the hints, with the delays that it has measured.
 //!
 //! All-reduces go by the quickest of the rings of [`ffa`] and others that cross each rack once, in both directions, or by the weighted trees of
 //! [`tidemill_hints::schedule`] where those are quicker, as [`cost`](crate::cost) has it. Broadcasts go by weighted trees from the
 //! lowest rank where those are quicker than the ring; from other ranks they go by the same trees. All other operations go by the ring.
 //!
 //! ```
-//! use std::time::Duration;
 //! use tidemill_collective::cost::Network;
 //! use tidemill_collective::policies::{Cluster, hints};
 //! use tidemill_collective::topology::{Group, Host, Loads};
+//! use tidemill_hints::staleness::{Choice, Decision};
 //! let names = ["a", "b", "c", "d"];
 //! let hosts = names.map(|name| Host { name: name.into(), ..Host::default() });
 //! let ranks = (0..).zip(names.map(String::from)).collect();
@@ -23,8 +25,8 @@
 //! let mut rates = vec![1.25e9; 10];
 //! (rates[4], rates[5]) = (2e8, 2e8);
 //! let tree = names.map(|name| (name.to_owned(), String::new())).to_vec();
-//! let between_changes = Some(Duration::from_secs(60));
-//! let loads = Loads { tree, rates, age: Duration::from_millis(150), between_changes };
+//! let decision = Decision { choice: Choice::Loads, reason: "the network does not change".to_owned() };
+//! let loads = Loads { tree, rates, decision };
 //! let network = Network { hosts: &hosts, ..Network::default() };
 //! let chosen = hints::choose(&Cluster { network, groups: &groups, loads: Some(&loads), ..Cluster::default() });
 //! let trees = chosen["training"].strategy.all_reduce.as_ref().expect("a ring would load c as much as the others");
@@ -32,22 +34,14 @@
 //! assert_eq!(serves(2), trees.trees.len(), "c is a leaf of each tree");
 //! ```
 use super::{Chosen, Cluster, ffa, locality, one_ring, sized};
-use crate::cost::{ALL_REDUCE, EXAMPLE, Link, Network, duration, places, time};
+use crate::cost::{ALL_REDUCE, EXAMPLE, Link, Network, places, time};
 use crate::operation::Operation;
 use crate::strategy::{Strategy, Tree, Trees};
 use crate::topology::{Group, Loads};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tidemill_hints::schedule::{self, Goal, Part, Schedule};
-use tidemill_hints::staleness::{Choice, Decision, Delays, decide};
+use tidemill_hints::staleness::Choice;
 use tidemill_hints::tree::{Direction, Link as Hinted, Tree as Racks};
-
-/// Age at which hints are no hints any more: whoever counts is gone.
-pub const DEAD: Duration = Duration::from_secs(5);
-/// Time that computing strategies takes: the published one for groups of 64 hosts.
-pub const COMPUTE: Duration = Duration::from_millis(10);
-/// Time until hints are looked at again.
-pub const USED: Duration = Duration::from_millis(100);
 
 /// Most trees of one kind, which fit beside the channels of ffa. Each has connections of its own.
 const MOST_TREES: usize = 24;
@@ -67,30 +61,22 @@ pub fn choose(cluster: &Cluster<'_>) -> BTreeMap<String, Chosen> {
     chosen
 }
 
-/// Decides which knowledge of the network to use.
-fn decided(loads: &Loads) -> Decision {
-    decide(Delays { collect: loads.age, compute: COMPUTE, used: USED }, loads.between_changes)
-}
-
 /// Returns whether loads tell how long operations take now.
 pub(crate) fn are_fresh(loads: &Loads) -> bool {
-    loads.age <= DEAD && decided(loads).choice == Choice::Loads
+    loads.decision.choice == Choice::Loads
 }
 
 /// Returns the strategy of a group by hints, or why there is none.
 fn hinted(cluster: &Cluster<'_>, group: &Group, usual: &Strategy) -> Result<Chosen, String> {
     let loads = cluster.loads.ok_or("nobody has hints of loads")?;
-    if loads.age > DEAD {
-        return Err(format!(
-            "the hints are {} old, so nobody counts any more",
-            duration(loads.age.as_secs_f64())
-        ));
+    let decision = &loads.decision;
+    if decision.choice == Choice::Defaults {
+        return Err(decision.reason.clone());
     }
     let hosts = Hosts::of(&cluster.network, group);
     if hosts.ranks.len() < 2 {
         return Err("all ranks are on one host".to_owned());
     }
-    let decision = decided(loads);
     let is_loaded = decision.choice == Choice::Loads;
     let rates = if is_loaded { hosts.hinted(loads)? } else { hosts.idle(&cluster.network) };
     let network = Network { loads: is_loaded.then_some(loads), ..cluster.network };
@@ -240,6 +226,7 @@ mod tests {
     use crate::policies::tests::Lab;
     use crate::strategy::Strategy;
     use proptest::prelude::*;
+    use tidemill_hints::staleness::Decision;
     use tidemill_random::Random;
 
     /// Loads of all hosts of a lab.
@@ -248,8 +235,11 @@ mod tests {
             lab.hosts.iter().map(|host| (host.name.clone(), host.rack.clone())).collect();
         let racks: Vec<&String> = tree.iter().map(|(_, rack)| rack).collect();
         let rates = (0..Racks::of(&racks).links()).map(rate).collect();
-        let (age, between_changes) = (Duration::from_millis(150), Some(Duration::from_secs(10)));
-        Loads { tree, rates, age, between_changes }
+        Loads { tree, rates, decision: decision(Choice::Loads) }
+    }
+
+    fn decision(choice: Choice) -> Decision {
+        Decision { choice, reason: "somebody has looked".to_owned() }
     }
 
     fn chosen(lab: &Lab) -> Chosen {
@@ -267,8 +257,8 @@ mod tests {
         };
         as_usual(&lab, "nobody has hints");
         let known = loads(&lab, |_| 1e9);
-        lab.loads = Some(Loads { age: Duration::from_secs(6), ..known.clone() });
-        as_usual(&lab, "6.0s old");
+        lab.loads = Some(Loads { decision: Decision::defaults("the leader is gone"), ..known.clone() });
+        as_usual(&lab, "the leader is gone");
         lab.loads = Some(Loads { tree: known.tree[..3].to_vec(), ..known.clone() });
         as_usual(&lab, "no hints of host host3");
         lab.loads = Some(Loads { rates: known.rates[..3].to_vec(), ..known.clone() });
@@ -285,9 +275,9 @@ mod tests {
         let mut lab = Lab::racks(2, 2).group("one", 4);
         // Up of host 3.
         let loaded = loads(&lab, |id| if id == 6 { 1e8 } else { 12.5e9 });
-        lab.loads = Some(Loads { between_changes: Some(Duration::from_millis(200)), ..loaded.clone() });
+        lab.loads = Some(Loads { decision: decision(Choice::Topology), ..loaded.clone() });
         let stale = chosen(&lab);
-        assert!(stale.why.starts_with("topology only: hints are up to 260 ms old"), "{}", stale.why);
+        assert!(stale.why.starts_with("topology only: somebody has looked; "), "{}", stale.why);
         lab.loads = Some(Loads { rates: vec![12.5e9; loaded.rates.len()], ..lab.loads.unwrap() });
         assert_eq!(chosen(&lab).strategy, stale.strategy, "loads do not matter");
         lab.loads = Some(loaded);
@@ -331,11 +321,10 @@ mod tests {
 
         /// Of any loads strategies are valid, and no slower than those of ffa by the same loads.
         #[test]
-        fn strategies_are_valid_and_no_slower(lab in Lab::any(), seed in any::<u64>(), between_ms in 0u64..1000) {
+        fn strategies_are_valid_and_no_slower(lab in Lab::any(), seed in any::<u64>(), is_used in any::<bool>()) {
             let random = &mut Random::of_seed(seed);
             let mut loaded = loads(&lab, |_| 1e8 + random.below(1000) as f64 * 1e7);
-            loaded.between_changes = Some(Duration::from_millis(between_ms));
-            let is_used = between_ms > 260;
+            loaded.decision = decision(if is_used { Choice::Loads } else { Choice::Topology });
             let lab = Lab { loads: Some(loaded), ..lab };
             let chosen = choose(&lab.cluster());
             let network = Network { loads: lab.loads.as_ref(), ..lab.network() };

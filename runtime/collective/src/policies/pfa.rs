@@ -1,7 +1,9 @@
 //! Assignment by priority: some paths are only for groups of high priority.
 //!
 //! The other groups get theirs first, as of [`ffa`](super::ffa), from the paths that are not reserved. Groups of high priority
-//! then get the best of all paths. Without such a group, or where a rack has no other path, nothing is reserved.
+//! then get the best of all paths: as many rings, up to two for each path, as give them most if each link is divided evenly among its
+//! rings. So most of their rings are on the reserved paths, and one may share another path. Without such a group, or where a rack
+//! has no other path, nothing is reserved.
 //!
 //! ```
 //! use tidemill_collective::cost::Network;
@@ -40,7 +42,7 @@ pub fn strategies(cluster: &Cluster<'_>, reserved: &[String]) -> BTreeMap<String
         in_turn(cluster.groups).into_iter().partition(|group| group.priority == Priority::High);
     let mut assignment = Assignment::new(cluster.network);
     assignment.assign(&others, &|path| high.is_empty() || !reserved.contains(&path.name.as_str()));
-    assignment.assign(&high, &|_| true);
+    assignment.assign_most(&high);
     assignment.strategies
 }
 
@@ -69,15 +71,32 @@ mod tests {
                 .flat_map(|one| one.paths.iter().flatten().cloned())
                 .collect::<std::collections::BTreeSet<_>>()
         };
-        assert_eq!(used("A"), ["spine0".to_owned()].into());
+        let on = |spine: &str| {
+            made["A"]
+                .channels
+                .iter()
+                .filter(|one| one.paths.iter().flatten().any(|path| path == spine))
+                .count()
+        };
+        assert_eq!((on("spine0"), on("spine1")), (3, 1), "four parts, of which each gets a third of a spine");
         assert_eq!(used("B"), ["spine1".to_owned()].into());
         assert_eq!(used("C"), ["spine1".to_owned()].into());
         let (with, without) = (rates(&lab, &made), rates(&lab, &ffa::strategies(&lab.cluster())));
         assert!(with["A"] >= 1.10 * without["A"], "{with:?}, without priorities {without:?}");
         assert!(with["B"] < without["B"] && with["C"] < without["C"], "somebody pays for it");
 
+        // Alone on one spine it had two rings of half a spine each.
+        assert!(with["A"] > 1.3 * 6.25e9, "{with:?}");
+
         let named = strategies(&lab.cluster(), &["spine1".to_owned()]);
         assert_eq!(named["A"].channels[0].paths.iter().flatten().next().unwrap(), "spine1");
+        assert!(
+            named["B"]
+                .channels
+                .iter()
+                .flat_map(|one| one.paths.iter().flatten())
+                .all(|path| path == "spine0")
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use super::*;
-use crate::cost::{Background, Facts, Link, links_of, places};
+use crate::cost::{Background, Facts, Link, bytes, places};
+use crate::operation::Operation;
 use crate::strategy::Strategy;
 use crate::topology::{Host, Loads, Path, Priority};
 use proptest::prelude::*;
@@ -202,7 +203,11 @@ fn two_groups_that_share_nothing_have_no_link_in_common() {
     let lab = Lab::racks(2, 2).spines(2).group("one", 4).group("other", 4);
     let made = ffa::strategies(&lab.cluster());
     let network = lab.network();
-    let links = |at: usize| links_of(&network, &lab.groups[at], &made[&lab.groups[at].name]);
+    let links = |at: usize| {
+        let group = &lab.groups[at];
+        let all = bytes(&network, group, &made[&group.name], Operation::AllGather, 1e9);
+        all.into_keys().collect::<BTreeSet<_>>()
+    };
     let common = links(0).intersection(&links(1)).copied().collect::<Vec<_>>();
     assert!(common.iter().all(|link| matches!(link, Link::HostIn(_) | Link::HostOut(_))), "{common:?}");
 }

@@ -216,8 +216,18 @@ pub(crate) fn strategy(
     let most = [None, Some(random.below(1000) as u64)][random.below(2)];
     let all_reduce = trees(random, &members, reducing, None);
     let broadcast = trees(random, &members, broadcasting, most);
-    let strategy =
-        Strategy { epoch: 1, members, channels, piece, small, all_reduce, broadcast, windows: None };
+    let strategy = Strategy {
+        epoch: 1,
+        members,
+        channels,
+        piece,
+        small,
+        all_reduce,
+        broadcast,
+        windows: None,
+        yields: Vec::new(),
+        same_wires: false,
+    };
     assert_eq!(strategy.check(), Ok(()));
     strategy
 }
@@ -248,7 +258,7 @@ proptest! {
         let root = strategy.members[random.below(count)];
         let operation = operation(kind, REDUCTIONS[of.1], root);
         let length = if operation == Operation::AllToAll { length / count as u64 * count as u64 } else { length };
-        let numbered = Numbered { number: 1, operation, element: Element::ALL[of.0], length };
+        let numbered = Numbered::new(1, operation, Element::ALL[of.0], length);
         let values: Vec<Vec<i8>> =
             (0..count).map(|_| (0..length).map(|_| random.below(9) as i8 - 4).collect()).collect();
         let bytes_of = |values: &[i8]| values.iter().flat_map(|one| value(numbered.element, *one)).collect::<Vec<u8>>();
@@ -269,7 +279,7 @@ proptest! {
         let random = &mut Random::of_seed(seed);
         let strategy = strategy(random, count, 2, 16, if is_small { u64::MAX } else { 0 });
         let (element, reduction) = (Element::ALL[of.0], REDUCTIONS[of.1]);
-        let numbered = Numbered { number: 1, operation: Operation::AllReduce { reduction }, element, length: elements };
+        let numbered = Numbered::new(1, Operation::AllReduce { reduction }, element, elements);
         let bytes = elements as usize * element.bytes();
         // Any bits: infinities and NaN of all kinds too.
         let mut buffer = || (0..bytes).map(|_| random.draw() as u8).collect::<Vec<u8>>();
@@ -286,7 +296,7 @@ fn large_operations_send_no_more_than_they_must() {
     let strategy =
         Strategy { all_reduce: None, broadcast: None, ..strategy(&mut Random::of_seed(1), 8, 2, 1 << 10, 0) };
     let sent = |operation| {
-        let numbered = Numbered { number: 1, operation, element: Element::I32, length: 64 << 10 };
+        let numbered = Numbered::new(1, operation, Element::I32, 64 << 10);
         let of = |rank: &u32| {
             let programs = programs(&strategy, &numbered, *rank);
             let sends = programs.iter().flat_map(|program| &program.sends);
@@ -315,7 +325,7 @@ fn trees_carry_what_their_weights_say() {
         Strategy { all_reduce: Some(trees), small: 0, ..Strategy::rank_order(1, members.to_vec()) };
     let lanes = |length| {
         let operation = Operation::AllReduce { reduction: Reduction::Sum };
-        let numbered = Numbered { number: 1, operation, element: Element::I64, length };
+        let numbered = Numbered::new(1, operation, Element::I64, length);
         let bytes = |program: &Program| program.sends.iter().map(|one| one.bytes.end - one.bytes.start).sum();
         let programs = programs(&strategy, &numbered, 2);
         programs.iter().map(|program| (program.lane, bytes(program))).collect::<Vec<(u16, u64)>>()
@@ -328,7 +338,7 @@ fn trees_carry_what_their_weights_say() {
 #[test]
 fn a_rank_that_is_no_member_does_nothing() {
     let strategy = strategy(&mut Random::of_seed(1), 3, 1, 64, 0);
-    let numbered = Numbered { number: 1, operation: Operation::AllGather, element: Element::I32, length: 30 };
+    let numbered = Numbered::new(1, Operation::AllGather, Element::I32, 30);
     assert!(programs(&strategy, &numbered, 2).is_empty());
     assert!(programs(&Strategy::rank_order(1, vec![2]), &numbered, 2).is_empty(), "alone");
 }

@@ -1,7 +1,8 @@
 //! The congestion control of the connections between ranks.
 //!
-//! A ring goes on at the pace of its slowest connection at each moment. BBR, which some systems have as the usual one, sends less than
+//! A ring advances at the pace of its slowest connection at each moment. BBR, which some systems have as the usual one, sends less than
 //! its share at times to find out what a link has, and cannot make up for it where the next piece has not come yet.
+use super::Options;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use std::fs;
@@ -12,11 +13,12 @@ const SYSTEM: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Returns what is wrong with a congestion control for this process, with the fix; or says what the system has, where none was chosen.
-pub(super) fn check(name: Option<&str>) -> Result<(), String> {
+/// Returns what is wrong with the congestion control for this process, with the fix; or says what the system has, where none was chosen.
+pub(super) fn check(options: &Options) -> Result<(), String> {
     let read = |file| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
-    let Some(name) = name else {
-        if read(SYSTEM) == "bbr" {
+    let Some(name) = options.congestion.as_deref() else {
+        let meets_others = options.listen.is_some() || options.conductor.is_some();
+        if meets_others && read(SYSTEM) == "bbr" {
             tracing::info!(
                 "groups use bbr, the congestion control of this system: rings get less of full links by it than by cubic \
                  (`--group-congestion cubic`)"
@@ -52,11 +54,16 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
 
+    fn checked(name: Option<&str>) -> Result<(), String> {
+        let options = Options::new("/nowhere", crate::topology::Host::default());
+        check(&Options { congestion: name.map(str::to_owned), ..options })
+    }
+
     #[test]
     fn connections_get_what_was_chosen() {
-        assert_eq!(check(None), Ok(()));
+        assert_eq!(checked(None), Ok(()));
         // Each process may have this one.
-        assert_eq!(check(Some("reno")), Ok(()));
+        assert_eq!(checked(Some("reno")), Ok(()));
         let connection = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         set(&connection, "reno").unwrap();
         assert_eq!(sockopt::tcp_congestion(&connection).unwrap(), "reno");
@@ -66,7 +73,7 @@ mod tests {
 
     #[test]
     fn one_that_is_not_there_is_named_with_those_that_are() {
-        let error = check(Some("nosuch")).unwrap_err();
+        let error = checked(Some("nosuch")).unwrap_err();
         assert!(error.contains("no congestion control nosuch") && error.contains("reno"), "{error}");
     }
 }

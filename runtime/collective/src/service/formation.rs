@@ -1,7 +1,6 @@
 //! A group with all its ranks, as one of its hosts sees it: the other hosts, the wires, and the change of strategies.
 use super::dialing::dial;
 use super::group::{Event, Handle};
-use super::hints::Wires;
 use super::outbox::{Outbox, converse};
 use super::own::Own;
 use crate::barrier::{Barrier, Message, Order};
@@ -92,8 +91,10 @@ pub(super) struct Formation {
     /// A failure whose cause another host may know better, until then.
     pub(super) suspected: Option<(Failure, Instant)>,
     ended_wire: Option<EndedWire>,
+    /// The strategy was exchanged, and its wires are those of the one before.
+    is_retimed: bool,
     pub(super) has_begun: bool,
-    counted: Arc<Wires>,
+    own: Arc<Own>,
 }
 
 /// The hosts of the members of a strategy.
@@ -152,8 +153,9 @@ impl Formation {
             doomed: None,
             suspected: None,
             ended_wire: None,
+            is_retimed: false,
             has_begun: false,
-            counted: Arc::clone(&own.wires),
+            own: Arc::clone(own),
             formed,
         };
         for host in me + 1..formation.formed.hosts.len() as u32 {
@@ -216,8 +218,16 @@ impl Formation {
         }
     }
 
-    /// Begins to connect the wires of a strategy.
+    /// Begins to connect the wires of a strategy. Where only the times differ at which it sends, they stay as they are.
     pub(super) fn build(&mut self, strategy: Strategy, own: &Arc<Own>, handle: &Handle, now: Instant) {
+        if let Some(team) = &mut self.team
+            && team.retime(&strategy)
+        {
+            team.set_gate(own.groups.gate(&strategy.yields));
+            self.early.retain(|(of, ..), _| *of > strategy.epoch);
+            self.is_retimed = true;
+            return;
+        }
         self.team = None;
         self.ended_wire = None;
         let epoch = strategy.epoch;
@@ -302,6 +312,9 @@ impl Formation {
 
     /// Returns whether all other hosts and all wires are there; makes the team then.
     pub(super) fn is_built(&mut self) -> Result<bool, NoTeam> {
+        if std::mem::take(&mut self.is_retimed) {
+            return Ok(true);
+        }
         let are_there = self.peers.values().all(|peer| peer.outbox.is_some());
         if !are_there || !self.building.as_ref().is_some_and(Building::is_complete) {
             return Ok(false);
@@ -311,10 +324,13 @@ impl Formation {
         let wires = needed.into_iter().filter_map(|name| {
             let wire = have.remove(&(name.from, name.to, name.channel))?;
             let leaves_rack = self.rack_of(name.from) != self.rack_of(name.to);
-            Some((name, self.counted.count(wire, leaves_rack)))
+            Some((name, self.own.wires.count(wire, leaves_rack)))
         });
         let wires = wires.collect();
-        self.team = Some(Team::new(strategy, self.own_ranks(), wires, host_clock())?);
+        let gate = self.own.groups.gate(&strategy.yields);
+        let mut team = Team::new(strategy, self.own_ranks(), wires, host_clock())?;
+        team.set_gate(gate);
+        self.team = Some(team);
         Ok(true)
     }
 

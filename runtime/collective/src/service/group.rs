@@ -1,8 +1,11 @@
 //! The thread of a group on this host: its programs, its wires, and its operations.
+mod counting;
 mod differing;
+mod early;
 mod ending;
 mod looking;
 
+use super::counted::{Shared, micros};
 use super::formation::{Formation, doubt, order};
 use super::local::{Local, Standing, Wish};
 use super::own::Own;
@@ -14,10 +17,11 @@ use crate::peers::{Between, Formed, FromConductor, Key, ToConductor};
 use crate::policies::ts::Span;
 use crate::protocol::{Failure, FailureKind, Figures, ToProgram};
 use crate::strategy::Strategy;
-use crate::team::{Progress, host_clock};
+use crate::team::{Failed, Progress};
 use crate::topology::Priority;
 use crossbeam_channel::{Receiver, Sender};
 use differing::differs;
+use early::Early;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -31,10 +35,6 @@ use tidemill_rpc::packets;
 const GRACE: Duration = Duration::from_millis(400);
 /// Time for which another host waits that greets before this one knows the formation.
 const EARLY: Duration = Duration::from_secs(15);
-/// Hosts that wait so, at most.
-const MOST_EARLY: usize = 1024;
-/// Operations in a trace: enough for some steps of a program.
-const MOST_SPANS: usize = 512;
 /// Packets of one program before others have their turn.
 const QUOTA: usize = 32;
 /// Time in which operations are moved on before programs and other hosts have their turn.
@@ -97,10 +97,13 @@ pub(super) struct Work {
     /// Programs that have come, which tells whether one is on its way when the last one has gone.
     joins: u64,
     formation: Option<Formation>,
-    early: Vec<(Incoming, Instant)>,
+    early: Early<Incoming>,
     /// Ranks that are missing; none: the conductor has not answered.
     missing: Option<Vec<u32>>,
     figures: Figures,
+    shared: Arc<Shared>,
+    /// Since when the strategy is being changed, and no operation runs.
+    changes: Option<Instant>,
     trace: VecDeque<Span>,
     said: Option<(Figures, Instant)>,
     hello: Option<Instant>,
@@ -118,6 +121,8 @@ impl Work {
         up: Up,
     ) -> Self {
         Self {
+            shared: own.groups.begin(&key),
+            changes: None,
             key,
             size,
             priority,
@@ -128,7 +133,7 @@ impl Work {
             locals: BTreeMap::new(),
             joins: 0,
             formation: None,
-            early: Vec::new(),
+            early: Early::default(),
             missing: None,
             figures: Figures::default(),
             trace: VecDeque::new(),
@@ -150,6 +155,7 @@ impl Work {
             self.look();
             self.wait(is_busy);
         }
+        self.own.groups.end(&self.key, &self.shared);
     }
 
     fn follow(&mut self, event: Event) {
@@ -162,8 +168,11 @@ impl Work {
                 Some(formation) if formation.run == incoming.greeting.run => {
                     formation.come(*incoming, &self.own, &self.handle);
                 }
-                _ if self.early.len() < MOST_EARLY => self.early.push((*incoming, time + EARLY)),
-                _ => incoming.refuse("too many connections wait for the group"),
+                _ => {
+                    let from = incoming.peer_address();
+                    let refused = self.early.keep(*incoming, from, time + EARLY);
+                    refused.into_iter().for_each(|one| one.refuse("too many connections wait for the group"));
+                }
             },
             Event::Dialled { run, host, lane, outcome } => {
                 if let Some(formation) = self.formation.as_mut().filter(|formation| formation.run == run) {
@@ -255,12 +264,9 @@ impl Work {
         self.figures.epoch = 0;
         self.formation = Formation::begin(formed, &self.own, &self.handle, now());
         let Some(formation) = &mut self.formation else { return };
-        for (incoming, until) in std::mem::take(&mut self.early) {
-            if incoming.greeting.run == formation.run {
-                formation.come(incoming, &self.own, &self.handle);
-            } else {
-                self.early.push((incoming, until));
-            }
+        let run = formation.run;
+        for incoming in self.early.take(|incoming| incoming.greeting.run == run) {
+            formation.come(incoming, &self.own, &self.handle);
         }
         let gone = formation.own_ranks().iter().find(|rank| !self.locals.contains_key(rank)).copied();
         if let Some(rank) = gone {
@@ -294,6 +300,7 @@ impl Work {
                     return self.break_off(failure, true);
                 }
                 Action::Switch(order) => {
+                    self.changes = Some(now());
                     formation.build(order.strategy.clone(), &self.own, &self.handle, now());
                 }
                 Action::Abandon { epoch, reason } => {
@@ -436,20 +443,18 @@ impl Work {
                 }
             };
             let Some(team) = &mut formation.team else { return false };
-            match team.advance() {
+            let (moved, held) = (team.moved(), team.counters().held);
+            let progress = team.advance();
+            if team.moved() > moved {
+                self.own.groups.moved(&self.shared);
+            }
+            let held = team.counters().held - held;
+            match progress {
                 Ok(Progress::Done) => {
-                    let took = now().saturating_duration_since(current.since);
+                    let number = current.numbered.number;
                     formation.current = None;
-                    self.figures.operations += 1;
-                    let Numbered { element, length, number, .. } = current.numbered;
-                    self.figures.bytes += length.saturating_mul(element.bytes() as u64);
-                    let end_us = u64::try_from(host_clock()().as_micros()).unwrap_or(u64::MAX);
-                    let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-                    self.figures.busy_us += took_us;
-                    self.trace.push_back(Span { start_us: end_us.saturating_sub(took_us), end_us });
-                    if self.trace.len() > MOST_SPANS {
-                        self.trace.pop_front();
-                    }
+                    self.has_ended(&current, held);
+                    let Some(formation) = &mut self.formation else { return false };
                     let actions = formation.barrier.finished(number);
                     let doomed = formation.doomed.take_if(|(_, last)| number >= *last);
                     for rank in formation.own_ranks().to_vec() {
@@ -461,8 +466,22 @@ impl Work {
                     self.act(actions);
                     self.begin_formation();
                 }
-                Ok(Progress::Working) if team.wait_at_most() == Some(Duration::ZERO) => {}
-                Ok(Progress::Working) => return false,
+                Ok(Progress::Working) => {
+                    let is_ready = team.wait_at_most() == Some(Duration::ZERO);
+                    self.was_held(held);
+                    if !is_ready {
+                        return false;
+                    }
+                }
+                // Both sides learn it so, or one from the other.
+                Err(Failed { rank, called: Some(theirs), .. }) => {
+                    let own = formation.own_ranks().first().copied().unwrap_or_default();
+                    let host =
+                        formation.host_of(rank).map(|host| formation.name_of(host)).unwrap_or_default();
+                    let failure = differs((own, &current.numbered), (rank, &theirs), &host);
+                    self.break_off(failure, true);
+                    return false;
+                }
                 Err(failed) => {
                     let failure = formation.failure_of_wire(failed.rank, &failed.reason);
                     formation.suspected = Some((failure, now() + GRACE));
@@ -484,6 +503,14 @@ impl Work {
             Ok(true) => {
                 self.figures.epoch = formation.barrier.current().strategy.epoch;
                 self.said = None;
+                if let Some(since) = self.changes.take() {
+                    let stalled = now().saturating_duration_since(since);
+                    self.figures.changes += 1;
+                    self.shared.count(|counts| {
+                        counts.changes += 1;
+                        counts.stalled_us += micros(stalled);
+                    });
+                }
                 let actions = formation.barrier.switched();
                 if !std::mem::replace(&mut formation.has_begun, true) {
                     let strategy = &formation.formed.strategy;
@@ -548,6 +575,7 @@ impl Work {
             return true;
         }
         formation.begins(numbered, now());
+        self.own.groups.moved(&self.shared);
         true
     }
 }

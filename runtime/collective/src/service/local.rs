@@ -1,5 +1,6 @@
 //! A program that is a rank of a group: its socket, its memory and its calls.
 use super::budget::{Granted, Share};
+use super::descriptors;
 use crate::memory::Shared;
 use crate::operation::Numbered;
 use crate::protocol::{Call, Failure, FailureKind, MOST_BYTES, ToProgram, ToService};
@@ -18,6 +19,10 @@ const MOST_CALLS: usize = 256;
 const MOST_BUFFERS: usize = 1024;
 /// Answers that a program does not read.
 const MOST_ANSWERS: usize = 4 * MOST_CALLS;
+
+/// Why a descriptor is not taken.
+const NO_EVENT: &str =
+    "the descriptor of a call is an eventfd, a pipe or a Unix socket: to close another one may take long";
 
 /// A buffer, which counts until the last call with it has ended.
 #[derive(Debug)]
@@ -135,8 +140,8 @@ impl Local {
     /// The next operation as that of this number, with its memory.
     pub(super) fn next(&self, number: u64) -> Option<(Numbered, Shared)> {
         let Waiting { call, memory, .. } = self.calls.front()?;
-        let Call { operation, element, length, .. } = *call;
-        Some((Numbered { number, operation, element, length }, memory.clone()))
+        let Call { operation, element, length, type_name, .. } = *call;
+        Some((Numbered { number, operation, element, length, type_name }, memory.clone()))
     }
 
     /// The next operation has ended.
@@ -188,16 +193,19 @@ impl Local {
                 false => Ok(None),
             };
         }
-        let received = match packets::receive::<ToService>(&self.socket) {
-            // It ended before it read everything. Its last words come after this, then the end.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => packets::receive(&self.socket),
-            received => received,
-        };
-        let (packet, descriptors) = match received {
+        let (packet, descriptors) = match packets::receive::<ToService>(&self.socket) {
             Ok(Some(packet)) => packet,
             Ok(None) => return Err(io::Error::new(ErrorKind::ConnectionReset, "its program has ended")),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
+        };
+        let end_at_once = descriptors.iter().all(descriptors::ends_at_once);
+        let descriptors = match end_at_once {
+            true => descriptors,
+            false => {
+                descriptors::close(descriptors);
+                Vec::new()
+            }
         };
         match packet {
             ToService::Buffer { id, bytes } => {
@@ -213,7 +221,7 @@ impl Local {
             }
             ToService::Call(call) => {
                 self.called = now;
-                self.take(call, descriptors, now);
+                self.take(call, (descriptors, end_at_once), now);
                 Ok(Some(Wish::Called))
             }
             ToService::Shrink { deadline_ms, whole } => {
@@ -239,7 +247,7 @@ impl Local {
         Ok(file)
     }
 
-    fn take(&mut self, call: Call, descriptors: Vec<OwnedFd>, now: Instant) {
+    fn take(&mut self, call: Call, (descriptors, end_at_once): (Vec<OwnedFd>, bool), now: Instant) {
         let mut descriptors = descriptors.into_iter();
         let after = call.after.then(|| descriptors.next()).flatten();
         let ended = call.ended.then(|| descriptors.next()).flatten();
@@ -255,6 +263,7 @@ impl Local {
         let failed = match (&self.failure, &memory) {
             (Some(failure), _) => Some(failure.clone()),
             (None, Err(failure)) => Some(failure.clone()),
+            (None, Ok(_)) if !end_at_once => Some(wrong(NO_EVENT.to_owned())),
             (None, Ok(_)) if call.after && after.is_none() => Some(wrong("no descriptor came".to_owned())),
             (None, Ok(_)) => None,
         };

@@ -1,5 +1,6 @@
 //! Facts of the service that its groups need.
 use super::budget::Budget;
+use super::counted::Groups;
 use super::hints::Wires;
 use super::locked;
 use crate::topology::Host;
@@ -22,6 +23,8 @@ pub(super) struct Own {
     pub(super) congestion: Option<String>,
     /// The connections between ranks, counted.
     pub(super) wires: Arc<Wires>,
+    /// The groups of this host, counted.
+    pub(super) groups: Arc<Groups>,
 }
 
 impl Own {

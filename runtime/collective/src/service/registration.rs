@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use tidemill_link::remote::{
-    Address, Greeting, GroupLane, Incoming, Listener, Purpose, RemoteError, Serving,
+    Address, Connection, Greeting, GroupLane, Incoming, Listener, Purpose, RemoteError, Serving,
 };
 
 /// Pause before the conductor is dialled again, and before it is listened again.
@@ -163,15 +163,45 @@ pub(super) fn follow(
     conductor: Address,
     options: &Options,
     events: Sender<Event>,
+    told: (Stop, Known<String>),
+) -> io::Result<JoinHandle<()>> {
+    let (security, host, at) = (options.security.clone(), options.host.name.clone(), conductor.clone());
+    let dial = move || super::dialing::dial(&at, &security, &greeting(&host), None);
+    keep(dial, conductor, events, told)
+}
+
+/// Dials on a thread of its own: what never answers is waited for there, and not by a service that ends. None: it ends.
+fn dialled(
+    dial: &Arc<impl Fn() -> Result<Connection, RemoteError> + Send + Sync + 'static>,
+    stop: &Stop,
+) -> Option<Result<Connection, RemoteError>> {
+    let (tell, told) = crossbeam_channel::bounded(1);
+    let dial = Arc::clone(dial);
+    let work = move || drop(tell.send(dial()));
+    if let Err(error) = Builder::new().name("tm-group-dial".into()).spawn(work) {
+        return Some(Err(error.into()));
+    }
+    select! {
+        recv(told) -> outcome => outcome.ok(),
+        recv(stop) -> _ => None,
+    }
+}
+
+/// Keeps a connection that is made by `dial`.
+fn keep(
+    dial: impl Fn() -> Result<Connection, RemoteError> + Send + Sync + 'static,
+    conductor: Address,
+    events: Sender<Event>,
     (stop, problem): (Stop, Known<String>),
 ) -> io::Result<JoinHandle<()>> {
-    let (security, host) = (options.security.clone(), options.host.name.clone());
+    let dial = Arc::new(dial);
     let work = move || {
         let mut was_reached = true;
         // Why this service was turned away the last time: it is said once.
         let turned = Known::<String>::default();
         loop {
-            match super::dialing::dial(&conductor, &security, &greeting(&host), None) {
+            let Some(outcome) = dialled(&dial, &stop) else { return };
+            match outcome {
                 Ok(connection) => {
                     was_reached = true;
                     let (ended, ends) = crossbeam_channel::bounded::<()>(1);
@@ -220,4 +250,29 @@ pub(super) fn follow(
         }
     };
     Builder::new().name("tm-group-conduct".into()).spawn(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::{bounded, unbounded};
+
+    #[test]
+    fn a_service_ends_while_what_it_dials_never_answers() {
+        let (begins, begun) = bounded(0);
+        let (answer, never) = bounded::<()>(0);
+        let dial = move || {
+            begins.send(()).unwrap();
+            let _ = never.recv();
+            Err(RemoteError::Timeout)
+        };
+        let (events, _received) = unbounded();
+        let (stop, stopped) = bounded(0);
+        let thread = keep(dial, Address::tcp("10.0.0.1:7470"), events, (stopped, Known::default())).unwrap();
+        begun.recv().unwrap();
+        drop(stop);
+        thread.join().unwrap();
+        // It is not answered before.
+        drop(answer);
+    }
 }

@@ -1,7 +1,7 @@
 //! The ends of wires, with the one frame that each holds.
 use crate::memory::Outside;
 use crate::schedule::Receive;
-use crate::wire::{HEAD, Head, Wire};
+use crate::wire::{HEAD, Head, Mismatch, Wire};
 use std::io::ErrorKind;
 
 /// The sending end. A frame is copied here, so that the buffer it came from can change.
@@ -96,7 +96,7 @@ impl Inbound {
     }
 
     /// Reads what there is of the frame that is due; returns its bytes. `head`: of any frame of this wire in this operation.
-    pub(super) fn pull(&mut self, receives: &[Receive], head: Head) -> Result<usize, String> {
+    pub(super) fn pull(&mut self, receives: &[Receive], head: Head) -> Result<usize, Mismatch> {
         if self.length == 0 {
             let mut rest = receives.iter().enumerate().skip(self.looked_at);
             let Some((index, receive)) = rest.find(|(_, receive)| receive.from == head.from) else {
@@ -114,10 +114,10 @@ impl Inbound {
         let before = self.filled;
         while self.filled < self.length {
             let came = match self.wire.receive(&mut self.frame[self.filled..self.length]) {
-                Ok(0) => return Err("its connection has ended".to_owned()),
+                Ok(0) => return Err(Mismatch::Other("its connection has ended".to_owned())),
                 Ok(came) => came,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(format!("cannot receive from it: {error}")),
+                Err(error) => return Err(Mismatch::Other(format!("cannot receive from it: {error}"))),
             };
             let had = self.filled;
             self.filled += came;
@@ -126,9 +126,9 @@ impl Inbound {
             {
                 let bytes_due = (self.length - HEAD) as u32;
                 let due = Head { piece: self.frames - 1, bytes: bytes_due, ..head };
-                let found = Head::of_bytes(bytes).ok_or("it sent bytes that are no frame of a group")?;
-                if let Some(reason) = found.mismatch(&due) {
-                    return Err(reason);
+                let none = || Mismatch::Other("it sent bytes that are no frame of a group".to_owned());
+                if let Some(mismatch) = Head::of_bytes(bytes).ok_or_else(none)?.mismatch(&due) {
+                    return Err(mismatch);
                 }
             }
         }

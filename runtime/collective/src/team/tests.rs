@@ -54,7 +54,7 @@ fn run(teams: &mut [Team], random: &mut Random) -> Result<(), Failed> {
 }
 
 fn numbered(number: u64, operation: Operation, length: u64) -> Numbered {
-    Numbered { number, operation, element: Element::I32, length }
+    Numbered::new(number, operation, Element::I32, length)
 }
 
 const SUM: Operation = Operation::AllReduce { reduction: Reduction::Sum };
@@ -98,7 +98,7 @@ proptest! {
             let operation = operation(random.below(5), REDUCTIONS[random.below(3)], root);
             let largest = [20, 600, 8000][random.below(3)];
             let length = (random.below(largest) / count * count) as u64;
-            let numbered = Numbered { number, operation, element: Element::ALL[random.below(5)], length };
+            let numbered = Numbered::new(number, operation, Element::ALL[random.below(5)], length);
             let values: Vec<Vec<i8>> =
                 (0..count).map(|_| (0..length).map(|_| random.below(9) as i8 - 4).collect()).collect();
             let bytes_of = |values: &[i8]| values.iter().flat_map(|one| value(numbered.element, *one)).collect::<Vec<u8>>();
@@ -239,8 +239,18 @@ fn a_peer_that_is_elsewhere_is_an_error() {
     let epoch = failure(&|team, _| team.strategy.epoch = 8);
     assert!(epoch.reason.contains("epoch 7") && epoch.reason.contains("epoch 8"), "{epoch}");
     assert!(failure(&|_, other| other.number = 2).reason.contains("operation 2"));
-    let length = failure(&|_, other| other.length = 2);
-    assert!(length.reason.contains('8') && length.reason.contains('4'), "{length}");
+    // It says what the other one calls, also where the bytes would do.
+    for change in [
+        (|other: &mut Numbered| other.length = 2) as fn(&mut Numbered),
+        |other| other.element = Element::F32,
+        |other| other.operation = Operation::AllReduce { reduction: Reduction::Max },
+    ] {
+        let (own, mut other) = (numbered(1, SUM, 1), numbered(1, SUM, 1));
+        change(&mut other);
+        let failed = failure(&|_, of| change(of));
+        let called = if failed.rank == 1 { other } else { own };
+        assert_eq!(failed.called, Some(called), "{failed}");
+    }
 }
 
 #[test]
@@ -264,7 +274,7 @@ fn windows_stop_bytes_to_other_hosts_only() {
         Arc::new(move || *now.lock().unwrap())
     };
     let mut strategy = Strategy::rank_order(1, vec![0, 1, 2]);
-    strategy.windows = Some(Windows { period_us: 1000, open_us: vec![(400, 500)] });
+    strategy.windows = Some(Windows { period_us: 1000, open_us: vec![(400, 500)], also: Vec::new() });
     let hosts = [vec![0, 1], vec![2]];
     let mut wires = wires(&strategy, &hosts);
     let mut teams: Vec<Team> = hosts
@@ -379,4 +389,38 @@ fn a_long_operation_lets_its_thread_do_other_things() {
     }
     assert!(calls > 1, "it takes more than one call");
     assert!(buffers.values().all(|buffer| buffer.to_vec() == 2i32.to_le_bytes().repeat(100_000)));
+}
+
+#[test]
+fn a_gate_holds_bytes_and_times_change_without_other_wires() {
+    let mut strategy = Strategy::rank_order(1, vec![0, 1]);
+    let mut teams = teams(&strategy, &[vec![0], vec![1]]);
+    let sends = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    for team in &mut teams {
+        let sends = Arc::clone(&sends);
+        team.set_gate(Some(Arc::new(move || sends.load(std::sync::atomic::Ordering::Relaxed))));
+    }
+    let _kept = begin(&mut teams, numbered(1, SUM, 30_000));
+    for _ in 0..3 {
+        for team in &mut teams {
+            assert_eq!(team.advance(), Ok(Progress::Working));
+            assert!(team.counters().sent.is_empty() && team.wait_at_most().is_some());
+        }
+    }
+    strategy.epoch = 2;
+    strategy.yields = vec!["7/first".into()];
+    strategy.same_wires = true;
+    assert!(!teams[0].retime(&strategy), "an operation runs");
+    sends.store(false, std::sync::atomic::Ordering::Relaxed);
+    run(&mut teams, &mut Random::of_seed(1)).unwrap();
+    for team in &mut teams {
+        assert!(team.counters().held > Duration::ZERO && team.moved() > 0);
+        let other = Strategy { piece: 1 << 12, ..strategy.clone() };
+        assert!(!team.retime(&other), "pieces are of another size");
+        assert!(team.retime(&strategy));
+        assert_eq!(team.strategy(), &strategy);
+    }
+    let buffers = begin(&mut teams, numbered(2, SUM, 5_000));
+    run(&mut teams, &mut Random::of_seed(2)).unwrap();
+    assert!(buffers.values().all(|buffer| buffer.to_vec() == 2i32.to_le_bytes().repeat(5_000)));
 }

@@ -2,14 +2,21 @@
 use crate::place::{PATIENCE, Place, until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with, sockopt,
 };
-use std::os::fd::OwnedFd;
+use socket2::{Domain, Socket, Type};
+use std::io::{ErrorKind, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::channel;
 use tidemill_collective::client::{Group, JoinOptions};
 use tidemill_collective::element::{Element, Reduction};
 use tidemill_collective::operation::Operation;
 use tidemill_collective::protocol::{Call, FailureKind, ToProgram, ToService, VERSION, socket_of};
 use tidemill_collective::service::Options;
+use tidemill_collective::type_name::TypeName;
+use tidemill_link::remote::{Address, Greeting, GroupLane, Listener, Purpose, Security, dial_over};
+use tidemill_link::wake::Event;
 use tidemill_rpc::packets;
 
 /// A program that speaks for itself.
@@ -37,7 +44,14 @@ impl Raw {
     }
 
     fn say(&self, packet: &ToService) {
-        packets::send(&self.0, packet, &[]).unwrap();
+        self.say_with(packet, &[]);
+    }
+
+    fn say_with(&self, packet: &ToService, descriptors: &[BorrowedFd<'_>]) {
+        while let Err(error) = packets::send(&self.0, packet, descriptors) {
+            assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+            poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None).unwrap();
+        }
     }
 
     /// The next packet; none: the service has hung up.
@@ -48,17 +62,22 @@ impl Raw {
     }
 
     fn call(&self, number: u64, buffer: u64, offset: u64, length: u64) {
-        self.say(&ToService::Call(Call {
-            number,
-            operation: Operation::AllReduce { reduction: Reduction::Sum },
-            element: Element::I64,
-            length,
-            buffer,
-            offset,
-            deadline_ms: 60_000,
-            after: false,
-            ended: false,
-        }));
+        self.say(&ToService::Call(all_reduce(number, buffer, offset, length)));
+    }
+}
+
+fn all_reduce(number: u64, buffer: u64, offset: u64, length: u64) -> Call {
+    Call {
+        number,
+        operation: Operation::AllReduce { reduction: Reduction::Sum },
+        element: Element::I64,
+        type_name: TypeName::default(),
+        length,
+        buffer,
+        offset,
+        deadline_ms: 60_000,
+        after: false,
+        ended: false,
     }
 }
 
@@ -138,6 +157,76 @@ fn buffers_have_a_limit_and_come_back() {
     assert_eq!(pair[0].hear(), Some(ToProgram::Buffer { id: 2 }));
 }
 
+/// A connection of TCP whose last descriptor is closed when the other side has read what was sent, which it never does.
+fn lingers() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let other = listener.accept().unwrap().0;
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[0; 1 << 16]).is_ok() {}
+    sockopt::set_socket_linger(&stream, Some(100 * PATIENCE)).unwrap();
+    (stream, other)
+}
+
+#[test]
+fn a_descriptor_whose_end_takes_long_does_not_hold_the_group() {
+    const WAIT: u64 = 256;
+    let place = Place::new("a", None);
+    for (number, (after, ended)) in [(false, true), (true, false), (false, false)].into_iter().enumerate() {
+        let raw = Raw::joined(&place, &format!("lingers-{number}"), 0, 1);
+        assert!(matches!(raw.hear(), Some(ToProgram::Joined { .. })));
+        raw.say(&ToService::Buffer { id: 1, bytes: 4096 });
+        assert_eq!(raw.hear(), Some(ToProgram::Buffer { id: 1 }));
+        // The service reads no more while so many calls wait, so that it has the last descriptor when it reads.
+        let gate = Event::new().unwrap();
+        let first = Call { after: true, ..all_reduce(1, 1, 0, 1) };
+        raw.say_with(&ToService::Call(first), &[gate.as_fd()]);
+        (2..=WAIT).for_each(|number| raw.call(number, 1, 0, 1));
+        let (stream, other) = lingers();
+        let call = Call { after, ended, ..all_reduce(WAIT + 1, 1, 0, 1) };
+        raw.say_with(&ToService::Call(call), &[stream.as_fd()]);
+        drop(stream);
+        gate.raise();
+        let mut ended: Vec<_> = (0..=WAIT).map(|_| raw.hear()).collect();
+        let refused =
+            ended.iter().position(|one| !matches!(one, Some(ToProgram::Ended { failure: None, .. })));
+        match ended.swap_remove(refused.unwrap()) {
+            Some(ToProgram::Ended { number, failure: Some(failure) }) => {
+                assert_eq!((number, failure.kind), (WAIT + 1, FailureKind::Wrong), "{failure}");
+                assert!(failure.text.contains("an eventfd, a pipe or a Unix socket"), "{failure}");
+            }
+            other => panic!("{other:?}"),
+        }
+        // The thread of the group is free: it answers, which it does not while it closes the socket.
+        raw.say(&ToService::Buffer { id: 2, bytes: 4096 });
+        assert_eq!(raw.hear(), Some(ToProgram::Buffer { id: 2 }));
+        assert_eq!(other.peek(&mut [0]).unwrap(), 1, "the bytes for which it lingers are not read");
+    }
+}
+
+#[test]
+fn hosts_are_told_apart_by_the_address_that_they_come_from() {
+    let listener = Listener::bind(&Address::tcp("127.0.0.1:0"), &Security::none()).unwrap();
+    let place: SocketAddr = listener.address().place().parse().unwrap();
+    let (tell, told) = channel();
+    let serving = listener.serve(move |incoming| {
+        tell.send(incoming.peer_address()).unwrap();
+        incoming.refuse("it is enough to have come");
+    });
+    let _serving = serving.unwrap();
+    let purpose = Purpose::Group { host: "b".into(), group: "7/g".into(), lane: GroupLane::Control };
+    let greeting = Greeting { run: 1, plan_version: 0, purpose };
+    for last in [1, 2, 77] {
+        let address = IpAddr::from([127, 0, 0, last]);
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(address, 0).into()).unwrap();
+        socket.connect(&place.into()).unwrap();
+        let stream = tidemill_link::transport::tcp_stream(socket.into()).unwrap();
+        assert!(dial_over(stream, &Security::none(), &greeting, PATIENCE).is_err());
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Some(address));
+    }
+}
+
 #[test]
 fn programs_that_say_nothing_have_a_limit() {
     let place = Place::new("a", None);
@@ -188,20 +277,8 @@ fn many_calls_wait_without_harm() {
         assert_eq!(raw.hear(), Some(ToProgram::Buffer { id: 1 }));
     }
     // More than the service keeps of one program: it has to wait itself.
-    let full = (1..10_000).find(|number| {
-        let call = Call {
-            number: *number,
-            operation: Operation::AllReduce { reduction: Reduction::Sum },
-            element: Element::I64,
-            length: 1,
-            buffer: 1,
-            offset: 0,
-            deadline_ms: 60_000,
-            after: false,
-            ended: false,
-        };
-        packets::send(&one.0, &ToService::Call(call), &[]).is_err()
-    });
+    let full = (1..10_000)
+        .find(|number| packets::send(&one.0, &ToService::Call(all_reduce(*number, 1, 0, 1)), &[]).is_err());
     let sent = full.unwrap() - 1;
     for number in 1..=sent {
         other.call(number, 1, 0, 1);

@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tidemill_collective::client::{CallOptions, Error, Group};
+use tidemill_collective::client::{Buffer, CallOptions, Error, Group};
 use tidemill_collective::element::{Element, Reduction};
 use tidemill_collective::operation::Operation;
 use tidemill_collective::protocol::{Failure, FailureKind, GroupState};
 use tidemill_collective::service::{Collectives, Options};
 use tidemill_collective::topology::{Host, Path};
+use tidemill_collective::type_name::TypeName;
 use tidemill_link::remote::Address;
 
 fn sum(group: &Group, length: usize, value: i64) -> Result<i64, Error> {
@@ -102,7 +103,55 @@ fn ranks_of_two_hosts_that_call_different_operations_learn_it() {
         // One may have ended where it only sends; the next one does not.
         let call = || group.call(&buffer, operation, &CallOptions::default()).unwrap().wait();
         let failure = failure(call().and_then(|()| call()).unwrap_err());
-        assert!(matches!(failure.kind, FailureKind::Differs | FailureKind::Lost), "{failure}");
+        assert_eq!(failure.kind, FailureKind::Differs, "{failure}");
+        for word in ["operation 1", "an all-reduce (sum)", "a broadcast (from rank 0)", "rank 0", "rank 1"] {
+            assert!(failure.text.contains(word), "{failure}");
+        }
+    });
+}
+
+#[test]
+fn elements_of_different_types_are_an_error_at_all_ranks_of_all_hosts() {
+    let [a, b, c] = three();
+    let reduction = Reduction::Sum;
+    let operations = [
+        Operation::Broadcast { root: 0 },
+        Operation::AllGather,
+        Operation::AllToAll,
+        Operation::AllReduce { reduction },
+        Operation::ReduceScatter { reduction },
+    ];
+    with_ranks(&[&a, &b, &c], "types", 3, |group| {
+        let differs = |buffer: &Buffer, operation: Operation, name: &str, words: [&str; 2]| {
+            let options = CallOptions { type_name: TypeName::new(name).unwrap(), ..CallOptions::default() };
+            // One that only sends may have ended, and learns it with a later call.
+            let mut calls = (0..100).map(|_| group.call(buffer, operation, &options).unwrap().wait());
+            let failure = failure(calls.find_map(Result::err).unwrap());
+            assert_eq!(failure.kind, FailureKind::Differs, "{failure}");
+            for word in words.into_iter().chain(["rank 2", "operation "]) {
+                assert!(failure.text.contains(word), "no {word:?} in: {failure}");
+            }
+            group.shrink(PATIENCE).unwrap();
+            assert_eq!(sum(&group, 10, 1).unwrap(), 3);
+        };
+        // One that has not begun yet would learn in the answer to its join what the others do.
+        assert_eq!(sum(&group, 10, 1).unwrap(), 3);
+        let is_last = group.rank() == 2;
+        for operation in operations {
+            // By the shortest way, and by the rings.
+            for length in [12, 300_000] {
+                // As many bytes each, of one element and of all together.
+                let buffer = group.buffer(if is_last { Element::I32 } else { Element::F32 }, length).unwrap();
+                differs(&buffer, operation, "", [" f32", " i32"]);
+                let (element, length) =
+                    if is_last { (Element::I64, length / 2) } else { (Element::F32, length) };
+                let buffer = group.buffer(element, length).unwrap();
+                differs(&buffer, operation, "", [" f32", " i64"]);
+                let buffer = group.buffer(Element::I64, 12).unwrap();
+                let name = if is_last { "float64" } else { "uint64" };
+                differs(&buffer, operation, name, ["96 bytes of uint64", "96 bytes of float64"]);
+            }
+        }
     });
 }
 

@@ -130,12 +130,9 @@ fn a_host_that_lies_ends_its_group_and_is_named() {
         assert!(error.contains(word) && error.contains("liar"), "{error}");
     }
     // Many words are cut, and what is only strange does no harm.
-    let numbered = Numbered {
-        number: u64::MAX,
-        operation: Operation::Broadcast { root: u32::MAX },
-        element: tidemill_collective::element::Element::F16,
-        length: u64::MAX,
-    };
+    let operation = Operation::Broadcast { root: u32::MAX };
+    let element = tidemill_collective::element::Element::F16;
+    let numbered = Numbered::new(u64::MAX, operation, element, u64::MAX);
     let arrived = (0..100_000).map(|rank| (rank, u64::MAX)).collect();
     let failure = Failure {
         kind: FailureKind::Wrong,

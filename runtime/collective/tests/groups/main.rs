@@ -5,6 +5,7 @@
     reason = "tests fail by panicking, and give up after some real time"
 )]
 
+mod giving_way;
 mod hints;
 mod hostile;
 mod hosts;

@@ -135,6 +135,32 @@ fn an_operation_waits_for_a_descriptor_and_another_one_tells_its_end() {
 }
 
 #[test]
+fn a_program_waits_for_a_service_that_is_not_there_yet() {
+    let mut place = Place::new("a", None);
+    place.service = None;
+    let at_once = JoinOptions { wait: Duration::ZERO, ..place.options("waits", 0, 1) };
+    let text = Group::join(&at_once).unwrap_err().to_string();
+    let (socket, groups) = (place.socket(), place.folder.path().join("net.groups"));
+    assert!(text.contains(&groups.display().to_string()) && !text.contains("after"), "{text}");
+    assert!(text.contains(&format!("`tidemill net serve --socket {}`", socket.display())), "{text}");
+    let soon = JoinOptions { wait: Duration::from_millis(120), ..at_once.clone() };
+    let text = Group::join(&soon).unwrap_err().to_string();
+    assert!(text.contains("also after 0.12 s"), "{text}");
+    // The deadline counts from the beginning, and the socket of a service that was killed is no service.
+    drop(std::os::unix::net::UnixListener::bind(&groups).unwrap());
+    let late = JoinOptions { deadline: Duration::from_millis(110), wait: PATIENCE, ..at_once.clone() };
+    let text = Group::join(&late).unwrap_err().to_string();
+    assert!(text.contains("also after 0.11 s"), "{text}");
+    std::fs::remove_file(&groups).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| Group::join(&JoinOptions { wait: PATIENCE, ..at_once }));
+        std::thread::sleep(Duration::from_millis(100));
+        place.start();
+        assert_eq!(waits.join().unwrap().unwrap().members(), [0]);
+    });
+}
+
+#[test]
 fn elements_are_computed_in_place_between_operations() {
     let place = Place::new("a", None);
     with_ranks(&[&place], "in-place", 2, |group| {
@@ -268,6 +294,22 @@ fn ranks_that_call_different_operations_learn_it() {
         let failure = failure(group.all_reduce(&buffer, Reduction::Sum).unwrap().wait().unwrap_err());
         assert_eq!(failure.kind, FailureKind::Differs, "{failure}");
         assert!(failure.text.contains("100") && failure.text.contains("101"), "{failure}");
+    });
+    with_ranks(&[&place], "types", 2, |group| {
+        for (element, length, words) in
+            [(Element::I32, 4, ["4 f32", "4 i32"]), (Element::I64, 2, ["4 f32", "2 i64"])]
+        {
+            let of_first = group.buffer(Element::F32, 4).unwrap();
+            let of_other = group.buffer(element, length).unwrap();
+            let buffer = if group.rank() == 0 { &of_first } else { &of_other };
+            for operation in [Operation::Broadcast { root: 1 }, Operation::AllGather, Operation::AllToAll] {
+                let called = group.call(buffer, operation, &CallOptions::default()).unwrap();
+                let failure = failure(called.wait().unwrap_err());
+                assert_eq!(failure.kind, FailureKind::Differs, "{failure}");
+                assert!(words.iter().all(|word| failure.text.contains(word)), "{failure}");
+                group.shrink(PATIENCE).unwrap();
+            }
+        }
     });
     // A call that is wrong at all ranks fails alone.
     with_ranks(&[&place], "wrong", 2, |group| {

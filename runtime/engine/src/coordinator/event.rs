@@ -29,6 +29,8 @@ pub(crate) enum Event {
         why: String,
     },
     Stop,
+    /// Ends the run at its last checkpoint, without these hosts.
+    StopWithout(Vec<String>),
     Abort,
     /// Leaves the hosts to another coordinator.
     StepDown,

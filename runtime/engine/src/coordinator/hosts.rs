@@ -25,6 +25,12 @@ pub trait HostLauncher: Send {
     fn grace(&self) -> Duration {
         Duration::ZERO
     }
+    /// Takes note that the connection of a worker that takes part in the run was lost just now. It comes before [`Self::grace`]
+    /// is waited for, so that another plan can continue without the worker ([`crate::Stopper::stop_without`]). Must not block.
+    /// The default does nothing.
+    fn missing(&mut self, worker: &str) {
+        let _ = worker;
+    }
     /// Describes what became of the process of a worker whose connection was lost: `was killed by signal 9`.
     fn fate(&mut self, worker: &str) -> Option<String>;
     /// Waits, after the run, for all processes that were ordered to leave, and kills the others.

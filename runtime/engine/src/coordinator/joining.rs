@@ -94,7 +94,8 @@ impl Coordinator {
             }
         }
         for worker in remote.ended() {
-            let is_away = |host: &HostLife| host.name == worker && host.phase == Phase::Away;
+            let is_away =
+                |host: &HostLife| host.name == worker && host.phase == Phase::Away && !host.is_left_behind;
             if let Some(host) = self.hosts.iter().position(is_away) {
                 self.process_gone(host, "it had not joined");
             }
@@ -143,6 +144,9 @@ impl Coordinator {
             None => matches!(self.hosts[host].phase, Phase::Away),
             Some(_) => self.may_stand(host),
         };
+        if self.hosts[host].is_left_behind {
+            return orders(Order::Leave);
+        }
         if !is_expected {
             tracing::warn!("a second process wants to be worker '{}'", self.hosts[host].name);
             return orders(Order::Leave);
@@ -267,6 +271,10 @@ impl Coordinator {
             return;
         }
         (life.phase, life.orders) = (Phase::Away, None);
+        if let Some((remote, _)) = self.remote.as_mut().filter(|_| self.is_running && !self.aborting) {
+            remote.missing(host);
+        }
+        let life = &mut self.hosts[host];
         if !self.is_running && life.standing.take().is_some() {
             return self.cancel_checkpoint(); // it dials again
         }

@@ -110,6 +110,8 @@ pub(super) struct HostLife {
     pub(super) missing_since: Option<Nanoseconds>,
     /// Its process has finished and leaves; another one is wanted.
     pub(super) is_leaving: bool,
+    /// It is lost, and the run ends without it: another plan continues on the others.
+    pub(super) is_left_behind: bool,
     /// It was running when the run was taken over: its slots continue.
     pub(super) has_stood: bool,
 }
@@ -136,6 +138,7 @@ impl HostLife {
             standing: None,
             missing_since: None,
             is_leaving: false,
+            is_left_behind: false,
             has_stood: false,
         }
     }

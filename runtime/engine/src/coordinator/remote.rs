@@ -130,6 +130,18 @@ impl RemoteHosts {
         self.launcher.fate(&self.shared.workers.names[host])
     }
 
+    /// Ends the connections to a host, which may still be there.
+    pub(crate) fn close(&self, host: usize) {
+        let writers = self.shared.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_host = writers.iter().flat_map(|all| all.range((host, 0)..=(host, u64::MAX)));
+        of_host.for_each(|(_, writer)| writer.close());
+    }
+
+    /// Tells the launcher that the connection of a host was lost.
+    pub(crate) fn missing(&mut self, host: usize) {
+        self.launcher.missing(&self.shared.workers.names[host]);
+    }
+
     /// Returns the workers whose processes have ended.
     pub(crate) fn ended(&mut self) -> Vec<String> {
         self.launcher.ended()

@@ -52,21 +52,21 @@ impl HostLauncher for Threads {
 }
 
 /// A run whose plan changes.
-struct Job {
-    program: Program,
+pub(crate) struct Job {
+    pub(crate) program: Program,
     kept: Kept,
-    letters: Arc<Mutex<Vec<String>>>,
-    collected: Collected,
-    ends: Ends,
+    pub(crate) letters: Arc<Mutex<Vec<String>>>,
+    pub(crate) collected: Collected,
+    pub(crate) ends: Ends,
 }
 
 impl Job {
-    fn new(program: Program, collected: Collected) -> Self {
+    pub(crate) fn new(program: Program, collected: Collected) -> Self {
         let (kept, letters, ends) = (Kept::default(), Arc::default(), Ends::default());
         Self { program, kept, letters, collected, ends }
     }
 
-    fn hosts(&self, program: &Program, version: u64) -> Hosts {
+    pub(crate) fn hosts(&self, program: &Program, version: u64) -> Hosts {
         let launcher = Threads {
             program: program.clone(),
             version,
@@ -82,7 +82,7 @@ impl Job {
     }
 
     /// Continues from the last checkpoint.
-    fn start(&self, program: &Program, hosts: Hosts) -> Run {
+    pub(crate) fn start(&self, program: &Program, hosts: Hosts) -> Run {
         let past = self.kept.last();
         let letters = TestLetters::behind(&self.letters, past.as_ref());
         let durability =
@@ -97,7 +97,7 @@ impl Job {
     }
 
     /// Waits for more checkpoints; false if the run is over before.
-    fn checkpoints(&self, run: &Run, more: u64) -> bool {
+    pub(crate) fn checkpoints(&self, run: &Run, more: u64) -> bool {
         let until = self.kept.number() + more;
         while self.kept.number() < until {
             if run.is_closing() {
@@ -130,7 +130,7 @@ impl Job {
 }
 
 /// Two sources with a rate, routes, dead letters, a join and a window.
-fn pipeline(rows: usize) -> (Program, Collected) {
+pub(crate) fn pipeline(rows: usize) -> (Program, Collected) {
     let mut b = Builder::new(&[0.5, 0.5]);
     let (out, collected) = sink("out");
     let mut picky = pass("f", |_| {});
@@ -220,7 +220,7 @@ impl Inference for Tagged {
 }
 
 /// `loads` counts its loads.
-fn tagged(tag: i64, loads: &Arc<AtomicU64>) -> BoundOperator {
+pub(crate) fn tagged(tag: i64, loads: &Arc<AtomicU64>) -> BoundOperator {
     let loads = Arc::clone(loads);
     operator("m", Computation::Inference, move || {
         loads.fetch_add(1, Ordering::Relaxed);

@@ -22,6 +22,7 @@ mod freshness;
 mod hosts;
 mod hosts_told;
 mod latency;
+mod left_behind;
 mod live;
 mod looked_at;
 mod mistakes;

@@ -14,7 +14,9 @@ use crate::link::codec::u32_at;
 use crate::link::{LinkError, LinkReceiver, LinkSender};
 use crate::transport::{Address, Stream};
 use arrow_schema::SchemaRef;
+use rustix::net::getpeername;
 use std::io::{self, ErrorKind, IoSlice};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -324,6 +326,14 @@ impl Incoming {
     /// Returns the number of the user whose process the peer is, where the system knows it: over Unix sockets.
     pub fn peer_user(&self) -> Option<u32> {
         self.carrier.peer_user()
+    }
+
+    /// Returns the address of the peer's host, or of what stands between. None: the connection is not one socket of IP, as over Unix
+    /// sockets and in sessions.
+    pub fn peer_address(&self) -> Option<IpAddr> {
+        let line = self.carrier.line();
+        let address = getpeername(line.socket()?).ok().flatten()?;
+        SocketAddr::try_from(address).ok().map(|address| address.ip())
     }
 
     /// Returns the identity in the certificate of the peer, if it has one: see [`peer_name`].

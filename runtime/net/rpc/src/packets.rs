@@ -39,6 +39,9 @@ pub fn send(socket: impl AsFd, packet: &impl Serialize, descriptors: &[BorrowedF
 
 /// Receives a packet; none: the other side is gone.
 ///
+/// A side that closes its socket before it has read everything resets the connection: the system reports that once, before what that
+/// side sent last. So its last words are read after the report.
+///
 /// # Errors
 /// [`ErrorKind::WouldBlock`] when there is none now; [`ErrorKind::InvalidData`] for something else than a packet.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
@@ -46,10 +49,12 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut was_reset = false;
     let received = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
             Ok(received) => break received,
             Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) if !was_reset => was_reset = true,
             Err(error) => return Err(error.into()),
         }
     };
@@ -89,6 +94,17 @@ mod tests {
         send(&one, &7, &[]).expect("there is room");
         assert_eq!(receive::<String>(&other).expect_err("no text").kind(), ErrorKind::InvalidData);
         drop(one);
+        assert!(receive::<String>(&other).expect("the end").is_none());
+    }
+
+    #[test]
+    fn the_last_words_of_a_side_that_has_not_read_everything_arrive() {
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .expect("a pair");
+        send(&other, &"unread", &[]).expect("there is room");
+        send(&one, &"last", &[]).expect("there is room");
+        drop(one);
+        assert_eq!(receive::<String>(&other).expect("a packet").expect("not the end").0, "last");
         assert!(receive::<String>(&other).expect("the end").is_none());
     }
 }

@@ -47,6 +47,7 @@ pub(in crate::cluster::top) fn figures() -> RunFigures {
     RunFigures {
         paths: Vec::new(),
         feeds: std::collections::BTreeMap::new(),
+        losses: Vec::new(),
         run: "night-shift".to_owned(),
         workflow: "vqa".to_owned(),
         state: RunState::Running,

@@ -5,11 +5,31 @@ import math
 import mmap
 import sys
 import typing
+import zlib
 
 from ._buffer import BY_NAME, WORDS, Element, element_of, name_of
 from ._errors import Wrong
 
 Shape = typing.Tuple[int, ...]
+
+
+#: Bytes of the name of a type, at most.
+MOST_NAME = 24
+
+
+class Moved(typing.NamedTuple):
+    """The type of elements that are moved: that of the packets, and its name where the packets have another one."""
+
+    element: Element
+    type_name: str = ""
+
+
+def _short(name: str) -> str:
+    """A name that fits into a packet. One that does not has a sum of its letters at the end."""
+    if len(name) <= MOST_NAME and all("!" <= letter <= "~" for letter in name):
+        return name
+    first = "".join(letter if "!" <= letter <= "~" else "_" for letter in name[:MOST_NAME - 9])
+    return f"{first}#{zlib.crc32(name.encode()):08x}"
 
 
 class Data:
@@ -61,16 +81,20 @@ class Data:
         """Whether its elements are bits of which `dtype` says what they mean."""
         return name in ("uint16", "uint32", "uint64")
 
-    def moved(self, parts: int) -> typing.Tuple[Element, int, int]:
+    def moved(self, parts: int) -> typing.Tuple[Moved, int, int]:
         """The type of elements by which it is moved in equal parts, the elements of a part, and their bytes."""
         part = self.bytes // parts
         try:
-            element = self.element()
+            moved = Moved(self.element())
         except Wrong:
             # Others are moved, not combined: as whole words.
-            element = WORDS
-        length = -(-part // element.bytes)
-        return element, length, length * element.bytes
+            moved = Moved(WORDS, _short(self.type_name()))
+        length = -(-part // moved.element.bytes)
+        return moved, length, length * moved.element.bytes
+
+    def type_name(self) -> str:
+        """The name of the type of its elements, which all ranks of a move have in common."""
+        return name_of(self.dtype)
 
     def rows(self, parts: int, why: str) -> Shape:
         """The shape of one of equal parts along the first axis."""
@@ -95,6 +119,12 @@ class _Array(Data):
 
     def is_plain(self, name: str) -> bool:
         return super().is_plain(name) or (self.dtype.char == "V" and self.dtype.names is None and name.startswith("void"))
+
+    def type_name(self) -> str:
+        # Fields of a structure, and an order of bytes that is not that of the machine, are not in the name.
+        if self.dtype.names is not None:
+            return f"{self.dtype.name}:{self.dtype}"
+        return super().type_name() if self.dtype.isnative else str(self.dtype.str)
 
     def view(self, memory: mmap.mmap, offset: int, shape: Shape) -> typing.Any:
         import numpy
@@ -150,7 +180,8 @@ class _Plain(Data):
         self.memory = memory
         self.shape, self.item = (memory.nbytes // memory.itemsize,), memory.itemsize
         bits = 8 * memory.itemsize
-        named = {"f": "f32", "e": "f16", "i": "i32", "q": "i64", "l": f"i{bits}", "d": "float64", **dict.fromkeys("HILQN", f"uint{bits}")}
+        named = {"f": "f32", "e": "f16", "i": "i32", "q": "i64", "l": f"i{bits}", "d": "float64", "?": "bool",
+                 **dict.fromkeys("bh", f"int{bits}"), **dict.fromkeys("BHILQN", f"uint{bits}")}
         self.dtype = named.get(memory.format.lstrip("@"), memory.format)
 
     def view(self, memory: mmap.mmap, offset: int, shape: Shape) -> typing.Any:

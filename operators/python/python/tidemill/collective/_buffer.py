@@ -54,8 +54,9 @@ def element_of(dtype: typing.Any) -> Element:
     """Returns the type of elements that a name, a type of NumPy or one of PyTorch stands for."""
     element = BY_NAME.get(name_of(dtype))
     if element is None:
-        known = ", ".join(BY_NAME)
-        raise Wrong(f"elements of type {name_of(dtype)} cannot be combined: convert them to one of {known}")
+        known = ", ".join("bfloat16 (bf16)" if element.name == "bf16" else element.torch for element in ELEMENTS)
+        raise Wrong(f"elements of type {name_of(dtype)} cannot be combined: convert them to one of {known}, "
+                    "such as by `x.astype('float32')` of NumPy or `x.float()` of PyTorch")
     return element
 
 

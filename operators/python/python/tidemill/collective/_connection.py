@@ -26,6 +26,10 @@ DESCRIPTORS = 2
 MOST_UNREAD = 64
 #: Seconds after a deadline of the service in which it answers.
 PATIENCE = 30.0
+#: Seconds in which a service must be there, where nothing else is said: it may be about to start.
+WAIT = 5.0
+#: Seconds before a service is looked for again: no event says that it is there.
+PAUSE = 0.05
 
 Body = typing.Any
 Answer = typing.Tuple[str, Body, typing.List[int]]
@@ -72,17 +76,12 @@ def whole(name: str, given: typing.Any) -> int:
 class Connection:
     """A socket of packets that several threads may use: one receives for all that wait."""
 
-    def __init__(self, service: typing.Union[str, "os.PathLike[str]", None]) -> None:
-        self.path = path = str(pathlib.Path(usual_socket() if service is None else service).with_suffix(".groups"))
+    def __init__(self, service: typing.Union[str, "os.PathLike[str]", None], wait: float = 0.0) -> None:
+        of_service = pathlib.Path(usual_socket() if service is None else service)
+        self.path = str(of_service.with_suffix(".groups"))
         #: The group and the rank that the service has given to this process.
         self.holds: typing.Optional[typing.Tuple[str, int]] = None
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self._socket.connect(path)
-        except OSError as error:
-            self._socket.close()
-            reason = error.strerror or str(error)
-            raise Unreachable(f"no service for groups answers at {path}: {reason}; `tidemill net serve` starts one") from None
+        self._socket = _dial(of_service, self.path, wait)
         self._socket.setblocking(False)
         self._begin()
         _connections.add(self)
@@ -353,6 +352,29 @@ class Connection:
     def __del__(self) -> None:
         if hasattr(self, "_socket"):
             self._socket.close()
+
+
+def _dial(service: pathlib.Path, path: str, wait: float) -> socket.socket:
+    """Connects to the socket of groups of a service, and waits as many seconds for one that is not there yet."""
+    until = time.monotonic() + wait
+    while True:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connected.connect(path)
+            return connected
+        except BaseException as error:
+            connected.close()
+            if not isinstance(error, OSError):
+                raise
+            # There is no socket, or it has no listener: that may change.
+            is_absent = isinstance(error, (FileNotFoundError, ConnectionRefusedError))
+            left = until - time.monotonic()
+            if not is_absent or left <= 0:
+                after = f", also after {wait:g} s" if is_absent and wait > 0 else ""
+                start = "tidemill net serve" + ("" if str(service) == usual_socket() else f" --socket {service}")
+                reason = error.strerror or str(error)
+                raise Unreachable(f"no service for groups answers at {path}: {reason}{after}; `{start}` starts one") from None
+        time.sleep(min(left, PAUSE))
 
 
 GONE = "the transport service is gone: join the group again with `Group.rejoin` or `tidemill.collective.init`"

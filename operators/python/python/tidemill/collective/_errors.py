@@ -25,7 +25,7 @@ class Late(CollectiveError):
 
 
 class Differs(CollectiveError):
-    """The ranks called different operations."""
+    """The ranks called different operations, or one with elements of different types or numbers."""
 
 
 class Wrong(CollectiveError, ValueError):
@@ -37,7 +37,7 @@ class Refused(CollectiveError):
 
 
 class Unreachable(CollectiveError):
-    """No service for groups answers on this host."""
+    """No service for groups answers on this host in time."""
 
 
 KINDS: typing.Dict[str, typing.Type[CollectiveError]] = {"lost": Lost, "deadline": Late, "differs": Differs, "wrong": Wrong}

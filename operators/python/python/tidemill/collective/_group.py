@@ -9,16 +9,14 @@ import time
 import typing
 
 from . import _arrays
-from ._arrays import Data
-from ._buffer import NO_DESCRIPTORS, WAIT_FIRST, Buffer, Element, Region, Regions, element_of
-from ._connection import GONE, VERSION, Connection, milliseconds, usual_socket, whole
+from ._arrays import Data, Moved
+from ._buffer import NO_DESCRIPTORS, WAIT_FIRST, Buffer, Region, Regions, element_of
+from ._connection import GONE, PAUSE, VERSION, WAIT, Connection, milliseconds, usual_socket, whole
 from ._errors import CollectiveError, Lost, Refused, Wrong, of_failure
 from ._pending import Pending
 
 #: Seconds until all ranks must have joined, and until an operation must have ended, where nothing else is said.
 DEADLINE = 300.0
-#: Seconds before a group is joined again once more: no event says that a service is back.
-PAUSE = 0.05
 
 T = typing.TypeVar("T")
 Time = typing.Union[float, datetime.timedelta]
@@ -56,15 +54,16 @@ def _number(name: str, given: typing.Optional[int], *variables: str) -> int:
 
 
 def init(group: typing.Optional[str] = None, rank: typing.Optional[int] = None, size: typing.Optional[int] = None, *,
-         service: typing.Union[str, "os.PathLike[str]", None] = None, deadline: Time = DEADLINE, priority: str = "normal") -> "Group":
+         service: typing.Union[str, "os.PathLike[str]", None] = None, wait: Time = WAIT, deadline: Time = DEADLINE,
+         priority: str = "normal") -> "Group":
     """Joins a group, and waits until all its ranks have.
 
     Without arguments, TIDEMILL_GROUP, TIDEMILL_RANK and TIDEMILL_SIZE of the environment say which, or RANK and WORLD_SIZE, which torchrun
-    sets. `service` is the socket of the transport service of this machine, where it is not the usual one. `priority` is `bulk`, `normal` or
-    `high`: which groups have paths first.
+    sets. `service` is the socket of the transport service of this machine, where it is not the usual one; `wait` is the number of seconds
+    in which it must be there. `priority` is `bulk`, `normal` or `high`: which groups have paths first.
 
-    Raises `Unreachable` where no service answers, `Refused` with the ranks that are missing after `deadline` seconds, or because the rank is
-    taken.
+    Raises `Unreachable` where no service answers in that time, `Refused` with the ranks that are missing after `deadline` seconds, or because
+    the rank is taken.
     """
     if group is not None and not isinstance(group, str):
         raise Wrong(f"a group has a name, and {group!r} is no text")
@@ -79,7 +78,7 @@ def init(group: typing.Optional[str] = None, rank: typing.Optional[int] = None, 
         name.encode()
     except UnicodeEncodeError:
         raise Wrong(f"{name!r} is no name of a group: letters, digits, `-`, `_` and `.` are") from None
-    asked = _Asked(usual_socket() if service is None else service, name, rank, size, priority)
+    asked = _Asked(usual_socket() if service is None else service, name, rank, size, priority, _milliseconds(wait))
     return Group(asked, *asked.join(_milliseconds(deadline)))
 
 
@@ -91,15 +90,19 @@ class _Asked(typing.NamedTuple):
     rank: int
     size: int
     priority: str
+    #: Milliseconds in which the service must be there.
+    wait: int
 
-    def join(self, wait: int) -> typing.Tuple[Connection, Joined]:
+    def join(self, deadline: int) -> typing.Tuple[Connection, Joined]:
         """Joins, within so many milliseconds."""
-        connection = Connection(self.service)
+        begun = time.monotonic()
+        connection = Connection(self.service, min(self.wait, deadline) / 1000)
         connection.holds = (self.name, self.rank)
+        left = max(deadline - int((time.monotonic() - begun) * 1000), 0)
         try:
-            connection.send("join", {"version": VERSION, "group": self.name, "rank": self.rank, "size": self.size, "deadline_ms": wait,
+            connection.send("join", {"version": VERSION, "group": self.name, "rank": self.rank, "size": self.size, "deadline_ms": left,
                                      "priority": self.priority})
-            return connection, connection.joined(wait / 1000)
+            return connection, connection.joined(left / 1000)
         except Refused as error:
             is_own = error.reason.startswith("another program") and connection.holds_too()
             connection.close()
@@ -119,7 +122,7 @@ class Group:
     one. With `async_=True` an operation returns a `Pending` at once.
 
     `deadline` is the time until an operation must have ended, 5 minutes where nothing is said. `after` is a descriptor that becomes readable
-    when an operation may begin: an eventfd, a pipe or a socket. It needs a `Buffer`, whose elements are not copied before.
+    when an operation may begin: an eventfd, a pipe or a Unix socket. It needs a `Buffer`, whose elements are not copied before.
 
     Several threads may use one group. All ranks must call in the same order, so that usually one thread calls. A group cannot be used after a
     fork in the child; the parent is not disturbed.
@@ -195,7 +198,7 @@ class Group:
         def result() -> typing.Any:
             data.copy(data.x, shared)
             return x
-        return self._start(operation, element, data.bytes // element.bytes, region, result, deadline, async_)
+        return self._start(operation, Moved(element), data.bytes // element.bytes, region, result, deadline, async_)
 
     @typing.overload
     def broadcast(self, x: T, root: int = ..., *, deadline: typing.Optional[Time] = ..., after: typing.Optional[Descriptor] = ...,
@@ -214,7 +217,7 @@ class Group:
         if isinstance(x, Buffer):
             return self._in_place(operation, x, deadline, after, async_)
         data = self._data(x, after)
-        element, length, size = data.moved(1)
+        moved, length, size = data.moved(1)
         is_root = root == self.rank
         if not is_root:
             data.to_write()
@@ -227,7 +230,7 @@ class Group:
             if not is_root:
                 data.copy(data.x, shared)
             return x
-        return self._start(operation, element, length, region, result, deadline, async_)
+        return self._start(operation, moved, length, region, result, deadline, async_)
 
     @typing.overload
     def reduce_scatter(self, x: T, op: str = ..., *, dtype: typing.Any = ..., deadline: typing.Optional[Time] = ...,
@@ -261,7 +264,7 @@ class Group:
             own = data.empty(shape)
             data.copy(own, data.view(region.memory, part.start * element.bytes, shape))
             return own
-        return self._start(operation, element, length, region, result, deadline, async_)
+        return self._start(operation, Moved(element), length, region, result, deadline, async_)
 
     @typing.overload
     def all_gather(self, x: T, *, deadline: typing.Optional[Time] = ..., after: typing.Optional[Descriptor] = ...,
@@ -282,7 +285,7 @@ class Group:
             return self._in_place("all_gather", x, deadline, after, async_)
         data = self._data(x, after)
         count = len(self.members)
-        element, length, size = data.moved(1)
+        moved, length, size = data.moved(1)
         region = self._regions.take(count * size)
         data.copy(data.view(region.memory, self._position() * size, data.shape), data.x)
 
@@ -293,7 +296,7 @@ class Group:
             else:
                 self._parts(data, every, region, size, data.shape, count)
             return every
-        return self._start("all_gather", element, count * length, region, result, deadline, async_)
+        return self._start("all_gather", moved, count * length, region, result, deadline, async_)
 
     @typing.overload
     def all_to_all(self, x: T, *, deadline: typing.Optional[Time] = ..., after: typing.Optional[Descriptor] = ...,
@@ -315,7 +318,7 @@ class Group:
         data = self._data(x, after)
         count = len(self.members)
         shape = data.rows(count, ": pad it")
-        element, length, size = data.moved(count)
+        moved, length, size = data.moved(count)
         region = self._regions.take(count * size)
         rows = shape[0]
         for part in range(count):
@@ -326,7 +329,7 @@ class Group:
             for part in range(count):
                 data.copy(_rows(exchanged, part * rows, rows), data.view(region.memory, part * size, shape))
             return exchanged
-        return self._start("all_to_all", element, count * length, region, result, deadline, async_)
+        return self._start("all_to_all", moved, count * length, region, result, deadline, async_)
 
     @typing.overload
     def barrier(self, *, deadline: typing.Optional[Time] = ..., async_: NOW = ...) -> None: ...
@@ -337,7 +340,7 @@ class Group:
     def barrier(self, *, deadline: typing.Optional[Time] = None, async_: bool = False) -> typing.Any:
         """Waits until all ranks have called it."""
         region = self._regions.take(1)
-        return self._start({"all_reduce": {"reduction": "max"}}, element_of("i32"), 1, region, lambda: None, deadline, async_)
+        return self._start({"all_reduce": {"reduction": "max"}}, Moved(element_of("i32")), 1, region, lambda: None, deadline, async_)
 
     def shrink(self, deadline: Time = DEADLINE) -> None:
         """Continues with the ranks that are left, after one was lost: waits until all of them call this.
@@ -421,9 +424,9 @@ class Group:
         if not buffer._region.number:
             raise Wrong("the buffer was given back by `free`")
         descriptor = None if after is None else _descriptor(after)
-        return self._start(operation, buffer._element, len(buffer), buffer._region, lambda: buffer, deadline, async_, descriptor, False)
+        return self._start(operation, Moved(buffer._element), len(buffer), buffer._region, lambda: buffer, deadline, async_, descriptor, False)
 
-    def _start(self, operation: Operation, element: Element, length: int, region: Region, result: typing.Callable[[], T],
+    def _start(self, operation: Operation, moved: Moved, length: int, region: Region, result: typing.Callable[[], T],
                deadline: typing.Optional[Time], async_: bool, after: typing.Optional[int] = None, keeps: bool = True
                ) -> typing.Union[T, Pending[T]]:
         """Calls an operation with the first elements of a region, which is kept for the next one after its end."""
@@ -435,8 +438,8 @@ class Group:
             if keeps:
                 self._regions.put(region)
             return typing.cast(T, value)
-        body = {"operation": operation, "element": element.name, "length": length, "buffer": region.number, "offset": 0,
-                "deadline_ms": _milliseconds(deadline), "after": after is not None, "ended": async_}
+        body = {"operation": operation, "element": moved.element.name, "type_name": moved.type_name, "length": length,
+                "buffer": region.number, "offset": 0, "deadline_ms": _milliseconds(deadline), "after": after is not None, "ended": async_}
         descriptors = [] if after is None else [after]
         if async_:
             try:

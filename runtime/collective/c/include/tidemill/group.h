@@ -1,5 +1,5 @@
 /*
- * Groups of programs of Tidemill, for C and C++: version 1 of the interface.
+ * Groups of programs of Tidemill, for C and C++: version 2 of the interface.
  *
  * The programs of a group are its ranks. Each joins with its number, gets buffers, and calls the same operations in the same
  * order. The transport service of the machine (`tidemill net serve`) moves and combines the memory. docs/collectives-c.md has
@@ -28,8 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of this interface. A later one may add functions and constants. */
-#define TIDEMILL_GROUP_VERSION 1
+/* The version of this interface. Version 2: `wait_ms` of joins, and `type_name` of calls. */
+#define TIDEMILL_GROUP_VERSION 2
 
 /* Status of functions. */
 enum tidemill_status {
@@ -37,7 +37,7 @@ enum tidemill_status {
   TIDEMILL_OK = 0,
   /* An argument is wrong: NULL, a handle of nothing, a number out of range. Nothing has happened. */
   TIDEMILL_INVALID = 1,
-  /* No service answers. `tidemill net serve` starts one. */
+  /* No service answers in time. `tidemill net serve` starts one. */
   TIDEMILL_UNREACHABLE = 2,
   /* The service does not do it: ranks are missing at the deadline, the rank is taken, no memory is left. */
   TIDEMILL_REFUSED = 3,
@@ -47,7 +47,7 @@ enum tidemill_status {
   TIDEMILL_LOST = 5,
   /* The operation did not end by its deadline. The group is broken as after TIDEMILL_LOST. */
   TIDEMILL_DEADLINE = 6,
-  /* The ranks call different operations. The group is broken as after TIDEMILL_LOST. */
+  /* The ranks call different operations, or one with elements of different types. The group is broken as after TIDEMILL_LOST. */
   TIDEMILL_DIFFERS = 7,
   /* The call is wrong, such as a broadcast of a rank that does not take part. The group works on if all ranks made the same. */
   TIDEMILL_WRONG = 8,
@@ -101,9 +101,11 @@ struct tidemill_join_options {
   uint64_t deadline_ms;
   /* One of enum tidemill_priority. */
   int priority;
+  /* Time in which the service must be there, in milliseconds, as a part of the deadline. 0: 5s. Negative: it has to be there. */
+  int64_t wait_ms;
 };
 
-/* The operation begins when the descriptor `after` is readable: an eventfd, a pipe or a socket. */
+/* The operation begins when the descriptor `after` is readable: an eventfd, a pipe or a Unix socket. */
 #define TIDEMILL_AFTER 1
 /* tidemill_pending_fd() is wanted. */
 #define TIDEMILL_READABLE 2
@@ -118,6 +120,11 @@ struct tidemill_call_options {
   uint32_t flags;
   /* The descriptor of TIDEMILL_AFTER. The caller keeps it, and may close it after the call. */
   int after;
+  /*
+   * The type of elements that are only moved, where it is none of enum tidemill_element, such as "float64": at most 24 visible
+   * letters of ASCII. Ranks that name different types get TIDEMILL_DIFFERS. NULL: that of the buffer.
+   */
+  const char *type_name;
 };
 
 #ifdef __cplusplus

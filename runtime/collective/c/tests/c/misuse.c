@@ -45,8 +45,12 @@ int main(int argc, char **argv) {
   CHECK(tidemill_group_join(argv[2], 0, 1, &wrong, &group) == TIDEMILL_INVALID);
   wrong = join;
   wrong.service = "/nowhere/net.sock";
+  wrong.wait_ms = -1;
   CHECK(tidemill_group_join(argv[2], 0, 1, &wrong, &group) == TIDEMILL_UNREACHABLE);
-  CHECK(strstr(tidemill_error_text(), "tidemill net serve") != NULL);
+  CHECK(strstr(tidemill_error_text(), "tidemill net serve --socket /nowhere/net.sock") != NULL);
+  wrong.wait_ms = 30;
+  CHECK(tidemill_group_join(argv[2], 0, 1, &wrong, &group) == TIDEMILL_UNREACHABLE);
+  CHECK(strstr(tidemill_error_text(), "after 0.03 s") != NULL);
   wrong = join;
   wrong.deadline_ms = 1000;
   CHECK(tidemill_group_join("late", 1, 2, &wrong, &group) == TIDEMILL_REFUSED);
@@ -84,6 +88,11 @@ int main(int argc, char **argv) {
   call.flags = TIDEMILL_AFTER;
   call.after = -1;
   CHECK(tidemill_all_gather(group, buffer, &call, &pending) == TIDEMILL_INVALID);
+  call.flags = 0;
+  call.type_name = "a name of more than 24 letters";
+  CHECK(tidemill_all_gather(group, buffer, &call, &pending) == TIDEMILL_INVALID);
+  call.type_name = NULL;
+  call.flags = TIDEMILL_AFTER;
   call.after = 1000000;
   CHECK(tidemill_all_gather(group, buffer, &call, &pending) == TIDEMILL_INVALID);
   call.size = 0;

@@ -1,10 +1,12 @@
 //! Plans of groups from hints: when another one is made, and whether it is worth the change.
+use super::super::explained::Explained;
 use super::super::{Conductor, Group, Messages};
 use super::Hints;
 use crate::element::{Element, Reduction};
 use crate::hints::POLICY;
 use crate::operation::{Numbered, Operation};
 use crate::peers::{FromConductor, Key};
+use crate::policies::{Chosen, Policy};
 use crate::protocol::Figures;
 use crate::schedule::programs;
 use crate::strategy::{MAX_PIECE, Strategy};
@@ -20,7 +22,7 @@ use tidemill_hints::tree::{Tree, time};
 
 /// The part by which a rate must differ before it is looked for another plan, and a plan must be faster than the one before.
 const HYSTERESIS: f64 = 0.1;
-/// Time in which a group changes to another strategy: its hosts agree, and connect by other wires.
+/// Time in which a group changes to another strategy, before one was measured: its hosts agree, and connect by other wires.
 const SWITCH: Duration = Duration::from_millis(50);
 /// Time after which figures that do not change say that the group does nothing.
 const QUIET: Duration = Duration::from_millis(2500);
@@ -34,7 +36,6 @@ pub(super) struct Followed {
     pub(super) decision: Decision,
     /// The rates from which it would be planned now; none: without hints.
     rates: Option<Vec<f64>>,
-    age: Duration,
     /// The rates from which it was planned last, and when.
     planned: Option<(Option<Vec<f64>>, Duration)>,
     pub(super) note: String,
@@ -91,7 +92,7 @@ impl Share {
         // Sizes of pieces do not matter here.
         let strategy = Strategy { piece: MAX_PIECE, small: 0, ..strategy.clone() };
         let operation = Operation::AllReduce { reduction: Reduction::Sum };
-        let numbered = Numbered { number: 1, operation, element: Element::F32, length: LENGTH };
+        let numbered = Numbered::new(1, operation, Element::F32, LENGTH);
         let (mut transfers, mut flows) = (Vec::new(), BTreeSet::new());
         for (rank, machine) in machines {
             for program in programs(&strategy, &numbered, *rank) {
@@ -110,14 +111,13 @@ impl Share {
 }
 
 impl Hints {
-    /// Returns the rates from which the policy plans a group; none: it knows none.
+    /// Returns the rates from which the policy plans a group, and whether it does; none: nobody has looked.
     pub(in crate::conductor) fn loads(&self, key: &Key) -> Option<Loads> {
         let followed = self.followed.get(key)?;
         Some(Loads {
             tree: followed.hosts.clone(),
-            rates: followed.rates.clone()?,
-            age: followed.age,
-            between_changes: followed.tenant.between_changes(),
+            rates: followed.rates.clone().unwrap_or_default(),
+            decision: followed.decision.clone(),
         })
     }
 }
@@ -129,7 +129,6 @@ impl Followed {
             hosts: Vec::new(),
             decision: Decision::defaults("no hints have come yet"),
             rates: None,
-            age: Duration::ZERO,
             planned: None,
             note: String::new(),
             replans: 0,
@@ -220,14 +219,14 @@ impl Conductor {
             self.hints.followed.remove(key);
             return Messages::new();
         }
-        let figures = group.view(key).figures;
+        let figures = group.figures();
         let answer = self.hints.ask(&format!("group {key}"), &hosts, now);
         let rack_of = |name: &String| {
             let of = self.hosts.values().find(|of| of.host.name == *name);
             of.map(|of| of.host.rack.clone()).unwrap_or_default()
         };
         let tree: Vec<(String, String)> = hosts.iter().map(|name| (name.clone(), rack_of(name))).collect();
-        let compute = self.hints.planning.saturating_add(SWITCH);
+        let compute = self.hints.planning.saturating_add(self.hints.switching.unwrap_or(SWITCH));
         let followed = self.hints.followed.entry(key.clone()).or_insert_with(|| Followed::new(key));
         if followed.hosts != tree {
             (followed.hosts, followed.share, followed.planned) = (tree, None, None);
@@ -254,7 +253,6 @@ impl Conductor {
             Choice::Topology => Some(hints.totals()),
             Choice::Defaults => None,
         });
-        followed.age = age.unwrap_or_default();
         if !uses_hints {
             (followed.planned, followed.note) = (None, String::new());
             return Messages::new();
@@ -266,6 +264,14 @@ impl Conductor {
             return Messages::new();
         }
         self.replan(key, &strategy, &machines)
+    }
+
+    /// The strategy of a group stays, for this reason.
+    fn explain_again(&mut self, key: &Key, explained: Explained) -> Messages {
+        if let Some(group) = self.groups.get_mut(key) {
+            group.explained = explained;
+        }
+        Messages::new()
     }
 
     fn replan(&mut self, key: &Key, before: &Strategy, machines: &BTreeMap<u32, usize>) -> Messages {
@@ -292,12 +298,17 @@ impl Conductor {
         match faster {
             _ if is_same => {
                 followed.note = format!("kept, it is still the best one ({decision})");
-                return Messages::new();
+                return self.explain_again(key, explained);
             }
             Some(part) if part.is_nan() || part < HYSTERESIS => {
                 let percent = (part.max(0.0) * 100.0).floor();
-                followed.note = format!("kept, another one would be only {percent} % faster ({decision})");
-                return Messages::new();
+                let note = format!("kept, another one would be only {percent} % faster ({decision})");
+                followed.note.clone_from(&note);
+                let kept = Chosen { strategy: before.clone(), why: note };
+                let with = Some((key, &before.members[..]));
+                let name = key.to_string();
+                let explained = self.in_cluster(&Policy::Hints, with, |of| self.explain(&name, of, &kept));
+                return self.explain_again(key, explained);
             }
             Some(part) => {
                 let percent = (part * 100.0).floor();
@@ -307,7 +318,7 @@ impl Conductor {
         }
         followed.replans += 1;
         let Some(group) = self.groups.get_mut(key) else { return Messages::new() };
-        group.strategy = Some(next.clone());
+        group.ordered(next.clone(), now);
         group.explained = explained;
         let tell = |link| (link, FromConductor::Order { key: key.clone(), strategy: next.clone() });
         group.links().into_iter().map(tell).collect()

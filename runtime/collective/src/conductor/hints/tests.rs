@@ -262,7 +262,8 @@ fn decisions_follow_the_hints_of_the_group() {
         site.period(&[(1, 0, idle())]);
     }
     assert_eq!(decision(&mut site), "defaults: nothing is heard of the leader of rack \"west\"");
-    assert_eq!(site.conductor.hints.loads(&key), None);
+    let loads = site.conductor.hints.loads(&key).expect("it says why");
+    assert_eq!((loads.rates, loads.decision.to_string()), (Vec::new(), decision(&mut site)));
     site.conductor.lost(3);
     site.period(&[(1, 0, idle())]);
     assert_eq!(decision(&mut site), "defaults: host c does not count its traffic");
@@ -424,4 +425,57 @@ fn a_source_that_dies_leads_back_to_the_defaults() {
     assert_eq!(group.decision, "defaults: nothing is heard of the leader of rack \"west\"");
     let by_defaults = strategy(&site);
     assert_ne!(by_hints.map(|of| of.all_reduce), by_defaults.map(|of| of.all_reduce));
+}
+
+#[test]
+fn the_reason_is_that_of_the_plan_in_force() {
+    let mut site = Site::of(Export::Operator, 1e7);
+    let key = site.group("training", &[1, 2, 3, 4]);
+    plan_from_hints(&mut site, &key);
+    let reason = |site: &Site| site.conductor.groups[&key].explained.reasons[0].clone();
+    assert!(reason(&site).starts_with("as ffa: "), "{}", reason(&site));
+    for _ in 0..30 {
+        site.period(&[(1, 0, idle()), (3, 1, idle())]);
+    }
+    // The same rings, for another reason.
+    let note = site.view(Some("training")).groups[0].note.clone();
+    assert!(note.starts_with("kept"), "{note}");
+    assert!(reason(&site).contains("topology "), "{} after {note}", reason(&site));
+    let mut replans = 0;
+    for _ in 0..30 {
+        site.period(&[(1, 0, full()), (3, 1, idle())]);
+        let group = site.view(Some("training")).groups[0].clone();
+        if group.replans > replans {
+            replans = group.replans;
+            // The decision of `net hints` is the one that the plan was made from.
+            assert!(reason(&site).starts_with(&group.decision), "{} for {}", reason(&site), group.decision);
+        }
+    }
+    assert!(replans > 0);
+    for _ in 0..20 {
+        site.period(&[(1, 0, full())]);
+    }
+    assert!(reason(&site).starts_with("as ffa: the last hints are"), "{}", reason(&site));
+}
+
+#[test]
+fn a_change_counts_as_long_as_it_takes() {
+    let mut site = Site::of(Export::Operator, 1e7);
+    let key = site.group("training", &[1, 3]);
+    for _ in 0..3 {
+        site.period(&[(1, 0, idle()), (3, 1, idle())]);
+    }
+    plan_from_hints(&mut site, &key);
+    let epoch = site.conductor.groups[&key].strategy.as_ref().unwrap().epoch;
+    for (link, after) in [(1, 100), (3, 240)] {
+        assert_eq!(site.conductor.hints.switching, None, "not all hosts have it");
+        site.to(ms(300 + after));
+        let figures = Figures { epoch, ..Figures::default() };
+        site.conductor.hear(link, ToConductor::Figures { key: key.clone(), figures, trace: Vec::new() });
+    }
+    assert_eq!(site.conductor.hints.switching, Some(ms(240)));
+    site.period(&[(1, 0, idle()), (3, 1, idle())]);
+    // 150 ms of age, 240 ms for the change, and ten times that for its use.
+    let decision = site.view(Some("training")).groups[0].decision.clone();
+    assert!(decision.contains("hints are up to 2790 ms old"), "{decision}");
 }

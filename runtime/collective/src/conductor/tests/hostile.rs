@@ -132,7 +132,7 @@ fn traces_that_cannot_be_are_left_out_and_words_are_cut() {
     let mut trace = vec![span(5, 4), span(0, u64::MAX), span(u64::MAX, u64::MAX)];
     trace.extend((0..10_000).map(|number| span(number * 10_000, number * 10_000 + 1000)));
     conductor.hear(1, ToConductor::Figures { key: key(), figures: Figures::default(), trace });
-    let kept = &conductor.groups[&key()].trace;
+    let kept = &conductor.groups[&key()].traces[&1].spans;
     assert_eq!((kept.len(), kept[511]), (512, span(99_990_000, 99_991_000)));
     let question = Question::Strategy { group: "g".to_owned(), strategy: "ts".to_owned() };
     assert_eq!(conductor.hear(1, ToConductor::Ask { id: 1, user: None, question }).len(), 3);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::policies::tests::{Lab, check};
+use crate::strategy::Strategy;
 use crate::topology::Priority;
 use proptest::prelude::*;
 use tidemill_random::Random;
@@ -57,8 +58,16 @@ fn there_are_no_windows_without_a_period_or_a_gap() {
     assert_eq!(windows(&irregular), Err(NoWindows::Irregular));
 }
 
+/// Who yields by windows, with their periods, and who yields to whom.
+fn given(made: &BTreeMap<String, Chosen>) -> Vec<(Vec<u64>, Vec<String>)> {
+    let windows = |one: &Strategy| {
+        one.windows.iter().flat_map(Windows::each).map(|windows| windows.period_us).collect()
+    };
+    made.values().map(|one| (windows(&one.strategy), one.strategy.yields.clone())).collect()
+}
+
 #[test]
-fn the_group_of_lowest_priority_sends_in_the_gaps_of_the_traced_one_on_its_path() {
+fn a_group_yields_to_those_before_it_on_its_hosts_and_paths() {
     // A has a path of its own; B goes before C on the other one.
     let mut lab = Lab::racks(2, 2).spines(2).group("A", 8).group("B", 4).group("C", 4);
     lab.groups[0].priority = Priority::High;
@@ -66,20 +75,112 @@ fn the_group_of_lowest_priority_sends_in_the_gaps_of_the_traced_one_on_its_path(
     let of_a = trace(0, 220_000, &[(0, 60_000)], 10, 0, 1);
     let of_b = trace(0, 30_000, &[(0, 12_000)], 10, 0, 1);
     lab.traces = vec![("A".into(), of_a), ("B".into(), of_b)];
-    let made = strategies(&lab.cluster(), &[]);
-    let with: Vec<Option<u64>> =
-        made.values().map(|one| one.windows.as_ref().map(|windows| windows.period_us)).collect();
-    assert_eq!(with, [None, None, Some(30_000)]);
+    let made = choose(&lab.cluster(), &[]);
+    let to = |names: &[&str]| (Vec::new(), names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(given(&made), [to(&[]), to(&[]), to(&["B"])]);
+    assert!(made["C"].why.contains("waits on each host while B sends"), "{}", made["C"].why);
+    assert!(made["A"].why.contains("no group that goes first would be quicker"), "{}", made["A"].why);
     let pfa = pfa::strategies(&lab.cluster(), &[]);
-    assert!(made.iter().all(|(name, one)| one.channels == pfa[name].channels));
-    check(&lab, &made).unwrap();
+    assert!(made.iter().all(|(name, one)| one.strategy.channels == pfa[name].channels));
 
-    // On one path, both give way to A.
+    // On one path, both yield to A, and C to both.
     lab.hosts.iter_mut().for_each(|host| host.paths.truncate(1));
-    let made = strategies(&lab.cluster(), &[]);
-    let with: Vec<Option<u64>> =
-        made.values().map(|one| one.windows.as_ref().map(|windows| windows.period_us)).collect();
-    assert_eq!(with, [None, Some(220_000), Some(220_000)]);
+    let made = choose(&lab.cluster(), &[]);
+    assert_eq!(given(&made), [to(&[]), to(&["A"]), to(&["A", "B"])]);
+
+    // One that sends all the time leaves nothing to yield to.
+    lab.traces[0].1 = trace(0, 220_000, &[(0, 215_000)], 10, 0, 1);
+    let made = choose(&lab.cluster(), &[]);
+    assert_eq!(given(&made), [to(&[]), to(&[]), to(&["B"])]);
+    assert!(
+        made["B"].why.contains("sends at any time beside A: the group sends nearly all the time"),
+        "{made:?}"
+    );
+}
+
+/// High and normal groups on the first host of each rack, a bulk one on the second hosts: one path for all.
+fn apart() -> Lab {
+    let mut lab = Lab::racks(2, 2).group("A", 0).group("B", 0).group("C", 0);
+    for (group, hosts, priority) in
+        [(0, [0, 2], Priority::High), (1, [0, 2], Priority::Normal), (2, [1, 3], Priority::Bulk)]
+    {
+        lab.groups[group].ranks =
+            (0..).zip(hosts).map(|(rank, host)| (rank, format!("host{host}"))).collect();
+        lab.groups[group].priority = priority;
+    }
+    lab
+}
+
+#[test]
+fn a_group_on_other_hosts_sends_in_the_gaps_of_all_that_go_first() {
+    let mut lab = apart();
+    lab.traces = vec![
+        ("A".into(), trace(0, 220_000, &[(0, 60_000)], 10, 0, 1)),
+        ("B".into(), trace(0, 90_000, &[(0, 12_000)], 10, 0, 1)),
+    ];
+    let made = choose(&lab.cluster(), &[]);
+    assert_eq!(given(&made)[2], (vec![220_000, 90_000], Vec::new()));
+    assert_eq!(given(&made)[1], (Vec::new(), vec!["A".to_owned()]));
+    let windows = made["C"].strategy.windows.as_ref().unwrap();
+    for at in (0..2_000_000).step_by(500) {
+        let is_gap = |period: u64, length: u64| (length + 1_000..period - 1_000).contains(&(at % period));
+        assert_eq!(windows.closed_for(at) == 0, is_gap(220_000, 60_000) && is_gap(90_000, 12_000), "{at}");
+    }
+    check(&lab, &made.iter().map(|(name, one)| (name.clone(), one.strategy.clone())).collect()).unwrap();
+
+    // Two whose gaps are never at once: the first in turn counts.
+    lab.traces = vec![
+        ("A".into(), trace(0, 100_000, &[(0, 60_000)], 10, 0, 1)),
+        ("B".into(), trace(50_000, 100_000, &[(0, 55_000)], 10, 0, 1)),
+    ];
+    let made = choose(&lab.cluster(), &[]);
+    assert_eq!(given(&made)[2], (vec![100_000], Vec::new()));
+    assert!(
+        made["C"].why.contains("beside B: the groups before it leave no common gap"),
+        "{}",
+        made["C"].why
+    );
+
+    lab.traces.clear();
+    let made = choose(&lab.cluster(), &[]);
+    assert_eq!(given(&made)[2], (Vec::new(), Vec::new()));
+    assert!(made["C"].why.contains("too few operations"), "{}", made["C"].why);
+}
+
+#[test]
+fn a_few_stalls_change_no_period_and_a_drift_leaves_no_windows() {
+    let mut stalled = trace(0, 300_000, &[(0, 100_000)], 16, 2_000, 1);
+    for (at, late) in [(5, 60_000), (11, 90_000)] {
+        stalled[at].end_us += late;
+    }
+    let found = windows(&stalled).unwrap();
+    assert!(found.period_us.abs_diff(300_000) < 1_000, "{found:?}");
+    let open: u64 = found.open_us.iter().map(|(from, to)| to - from).sum();
+    assert!(open > 150_000, "{found:?}");
+
+    // Each period begins a little earlier or later than the one before says: after a second, nobody knows when.
+    let mut random = Random::of_seed(7);
+    let mut at = 0;
+    let drifting: Vec<Span> = (0..40)
+        .map(|_| {
+            at += 12_000 + random.below(1_500) as u64;
+            Span { start_us: at, end_us: at + 7_000 }
+        })
+        .collect();
+    assert_eq!(windows(&drifting), Err(NoWindows::Drifts));
+}
+
+#[test]
+fn windows_that_hardly_moved_are_no_others() {
+    let with = |first: u64| {
+        let windows = windows(&trace(first, 100_000, &[(0, 40_000)], 10, 0, 1)).ok();
+        Strategy { windows, ..Strategy::rank_order(1, vec![0]) }
+    };
+    assert!(!differ(&with(0), &with(1_000), 5_000_000));
+    assert!(differ(&with(0), &with(30_000), 5_000_000));
+    let yields = Strategy { yields: vec!["7/a".into()], ..Strategy::rank_order(1, vec![0]) };
+    let never = Strategy::rank_order(2, vec![0]);
+    assert!(differ(&yields, &never, 0) && differ(&with(0), &never, 0) && !differ(&never, &never, 0));
 }
 
 proptest! {

@@ -16,7 +16,7 @@ pub(super) fn differs(one: (u32, &Numbered), other: (u32, &Numbered), host: &str
     Failure { kind: FailureKind::Differs, rank: Some(other.0), host: host.to_owned(), text }
 }
 
-/// A call, in words: `an all-reduce (sum) of 3 i32`.
+/// A call, in words: `an all-reduce (sum) of 3 i32`, `an all-gather of 24 bytes of float64`.
 fn words(of: &Numbered) -> String {
     let name = |reduction| match reduction {
         Reduction::Sum => "sum",
@@ -37,19 +37,28 @@ fn words(of: &Numbered) -> String {
         Element::I32 => "i32",
         Element::I64 => "i64",
     };
-    format!("{operation} of {} {element}", of.length)
+    if of.type_name.is_empty() {
+        return format!("{operation} of {} {element}", of.length);
+    }
+    // Elements of other types are moved as words, which the program does not know.
+    format!(
+        "{operation} of {} bytes of {}",
+        of.length.saturating_mul(of.element.bytes() as u64),
+        of.type_name
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::type_name::TypeName;
 
     #[test]
     fn what_ranks_call_is_said_in_words() {
         let sum = Operation::AllReduce { reduction: Reduction::Sum };
-        let one = Numbered { number: 7, operation: sum, element: Element::I32, length: 3 };
+        let one = Numbered::new(7, sum, Element::I32, 3);
         let root = Operation::Broadcast { root: 2 };
-        let other = Numbered { number: 7, operation: root, element: Element::Bf16, length: 4 };
+        let other = Numbered::new(7, root, Element::Bf16, 4);
         let failure = differs((0, &one), (1, &other), "a");
         assert_eq!((failure.kind, failure.rank), (FailureKind::Differs, Some(1)));
         assert_eq!(
@@ -57,5 +66,9 @@ mod tests {
             "operation 7 differs: rank 0 calls an all-reduce (sum) of 3 i32, \
              rank 1 on host a calls a broadcast (from rank 2) of 4 bf16"
         );
+        let type_name = TypeName::new("float64").unwrap();
+        let moved = Numbered { type_name, ..Numbered::new(7, Operation::AllGather, Element::I64, 3) };
+        let text = differs((0, &moved), (1, &one), "a").text;
+        assert!(text.contains("rank 0 calls an all-gather of 24 bytes of float64, rank 1"), "{text}");
     }
 }

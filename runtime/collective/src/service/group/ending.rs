@@ -45,14 +45,14 @@ impl Work {
             }
             local.fail(&failure);
         }
+        self.has_broken(&failure);
         self.up.send(ToConductor::Broken { key: self.key.clone(), token, failure, last });
     }
 
     /// Another host is broken. Operations that it has carried out can still end here.
     pub(super) fn doom(&mut self, failure: Failure, last: u64, host: Option<u32>) {
         let Some(formation) = &mut self.formation else { return };
-        // Only after a loss: what differs or is late does not end.
-        if formation.ended() >= last || failure.kind != FailureKind::Lost {
+        if formation.ended() >= last {
             return self.break_off(failure, true);
         }
         formation.doomed.get_or_insert((failure, last));

@@ -22,7 +22,7 @@ impl Work {
         // A thread that stood still does not know who was silent.
         let stood_still = time.saturating_duration_since(self.looked) > self.own.silence / 3;
         self.looked = time;
-        self.early.retain(|(_, until)| time < *until);
+        self.early.tidy(time);
         self.look_at_joins(time);
         self.look_at_retiring(time);
         self.say_figures(time);

@@ -1,0 +1,261 @@
+//! Steps of a training.
+use crate::data::Examples;
+use crate::exchange::{Exchange, ExchangeError};
+use crate::model::Model;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::PathBuf;
+use tidemill_random::{Random, mixed};
+
+/// Parts of 1 in which gradients are added up.
+const PARTS: f64 = 4_294_967_296.0;
+/// The largest sum of a grain, and the most grains: no sum of all of them overflows.
+const LARGEST: f64 = 1e6;
+const MOST_GRAINS: usize = 2_000;
+
+/// How a model is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Examples of a step.
+    pub batch: usize,
+    /// Examples whose gradient one rank adds up; the grains of a batch are dealt to the ranks in turn.
+    pub grain: usize,
+    /// The rate of learning.
+    pub rate: f64,
+    /// The part of the last change that is added to a change, from 0 on and below 1.
+    pub momentum: f64,
+    /// The seed of the parameters and of the order of examples.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { batch: 32, grain: 4, rate: 0.05, momentum: 0.9, seed: 1 }
+    }
+}
+
+/// Why a training cannot continue.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The model or the options do not fit.
+    #[error("{0}")]
+    Options(String),
+    /// The gradient is no number or too large.
+    #[error(
+        "step {step}: the gradient of a grain is not a number or above {LARGEST:e}; use a lower rate than {rate}"
+    )]
+    Diverged {
+        /// The step, from 0 on.
+        step: u64,
+        /// The rate of learning.
+        rate: f64,
+    },
+    /// The ranks cannot add up.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// A checkpoint cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file is no checkpoint of this training.
+    #[error("{}: {reason}", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How good a model is on all examples.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// The mean loss, without that of balance.
+    pub loss: f64,
+    /// The part of the examples whose class is right.
+    pub accuracy: f64,
+    /// The part of the examples that each expert computes; one for a perceptron.
+    pub experts: Vec<f64>,
+}
+
+/// A model in training. All ranks have the same one, and step together.
+#[derive(Debug, Clone)]
+pub struct Trainer {
+    pub(crate) model: Model,
+    pub(crate) options: Options,
+    pub(crate) parameters: Vec<f64>,
+    pub(crate) velocity: Vec<f64>,
+    pub(crate) step: u64,
+    examples: Examples,
+}
+
+impl Trainer {
+    /// Creates a training.
+    ///
+    /// # Errors
+    /// The model fits the examples, and the options are in their ranges.
+    pub fn new(model: Model, options: Options, examples: Examples) -> Result<Self, Error> {
+        let faults = [
+            (options.batch == 0 || options.grain == 0, "a batch and a grain have at least one example"),
+            (options.batch > options.grain.saturating_mul(MOST_GRAINS), "a batch has at most 2,000 grains"),
+            (examples.len() < options.batch, "there are fewer examples than a batch has"),
+            (!(options.rate > 0.0 && options.rate.is_finite()), "the rate is above 0"),
+            (!(0.0..1.0).contains(&options.momentum), "the momentum is from 0 on and below 1"),
+        ];
+        let fault = faults.iter().find(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned());
+        if let Some(fault) = fault.or_else(|| model.fault(examples.inputs, examples.classes)) {
+            return Err(Error::Options(fault));
+        }
+        let parameters = model.initial(options.seed);
+        let velocity = vec![0.0; parameters.len()];
+        Ok(Self { model, options, parameters, velocity, step: 0, examples })
+    }
+
+    /// Carries out a step with all ranks, and returns the mean loss of its batch, before the step.
+    ///
+    /// # Errors
+    /// The ranks cannot add up, or the gradients of a rank are no numbers: then all ranks say so, and nothing has changed.
+    pub fn step(&mut self, exchange: &mut impl Exchange) -> Result<f64, Error> {
+        let batch = self.batch();
+        let (own, ranks) = exchange.share();
+        // The gradient, the loss, and how many grains have no usable one.
+        let mut sums = vec![0i64; self.parameters.len() + 2];
+        let last = sums.len() - 1;
+        for grain in batch.chunks(self.options.grain).skip(own).step_by(ranks) {
+            let mut gradient = vec![0.0; self.parameters.len()];
+            let loss = self.model.learn(&self.parameters, &self.examples, grain, &mut gradient);
+            gradient.push(loss);
+            if gradient.iter().all(|value| value.abs() <= LARGEST) {
+                sums.iter_mut()
+                    .zip(&gradient)
+                    .for_each(|(sum, value)| *sum += (value * PARTS).round() as i64);
+            } else {
+                sums[last] += 1;
+            }
+        }
+        exchange.sum(&mut sums)?;
+        if sums[last] > 0 {
+            return Err(Error::Diverged { step: self.step, rate: self.options.rate });
+        }
+        let mean = |sum: i64| sum as f64 / PARTS / batch.len() as f64;
+        for ((parameter, velocity), sum) in self.parameters.iter_mut().zip(&mut self.velocity).zip(&sums) {
+            *velocity = self.options.momentum * *velocity - self.options.rate * mean(*sum);
+            *parameter += *velocity;
+        }
+        self.step += 1;
+        Ok(mean(sums[last - 1]))
+    }
+
+    /// The examples of the next step: each epoch is a new order of all examples, without a last batch that would be smaller.
+    fn batch(&self) -> Vec<usize> {
+        let of_epoch = (self.examples.len() / self.options.batch).max(1) as u64;
+        let (epoch, position) = (self.step / of_epoch, (self.step % of_epoch) as usize);
+        let mut random = Random::of_seed(mixed(self.options.seed) ^ epoch);
+        let mut order: Vec<usize> = (0..self.examples.len()).collect();
+        for place in (1..order.len()).rev() {
+            order.swap(place, random.below(place + 1));
+        }
+        order[position * self.options.batch..(position + 1) * self.options.batch].to_vec()
+    }
+
+    /// Returns how good the model is on all examples.
+    pub fn evaluate(&self) -> Evaluation {
+        let classes = self.examples.classes;
+        let (mut loss, mut right, mut experts) = (0.0, 0, vec![0.0; self.model.experts()]);
+        let count = self.examples.len() as f64;
+        for index in 0..self.examples.len() {
+            let (input, label) = self.examples.get(index);
+            let scores = self.model.scores(&self.parameters, input, classes);
+            loss += crate::layer::cross_entropy(&scores, label).0;
+            right += usize::from(crate::layer::largest(&scores) == label);
+            let expert = self.model.expert(&self.parameters, input);
+            experts[expert] += 1.0 / count;
+        }
+        Evaluation { loss: loss / count, accuracy: right as f64 / count, experts }
+    }
+
+    /// Returns the steps that have been carried out.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// Returns the parameters.
+    pub fn parameters(&self) -> &[f64] {
+        &self.parameters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::spirals;
+    use crate::exchange::Alone;
+
+    /// Ranks in one thread: each adds the sums that the others have already computed.
+    struct Position(usize, usize);
+
+    impl Exchange for Position {
+        fn share(&self) -> (usize, usize) {
+            (self.0, self.1)
+        }
+        fn sum(&mut self, _numbers: &mut [i64]) -> Result<(), ExchangeError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_grain_has_one_rank() {
+        let options = Options { batch: 30, grain: 4, ..Options::default() };
+        let model = Model::Perceptron { sizes: vec![2, 4, 3] };
+        let trainer = Trainer::new(model, options, spirals(3, 90, 1)).unwrap();
+        let whole = trainer.clone().step(&mut Alone).unwrap();
+        let parts: f64 = (0..3).map(|rank| trainer.clone().step(&mut Position(rank, 3)).unwrap()).sum();
+        assert!((whole - parts).abs() < 1e-12, "{whole} {parts}");
+    }
+
+    #[test]
+    fn an_epoch_has_each_example_once() {
+        let options = Options { batch: 30, ..Options::default() };
+        let model = Model::Perceptron { sizes: vec![2, 4, 3] };
+        let mut trainer = Trainer::new(model, options, spirals(3, 90, 1)).unwrap();
+        let mut seen = Vec::new();
+        for step in 0..3 {
+            trainer.step = step;
+            seen.extend(trainer.batch());
+        }
+        let first = seen.clone();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..90).collect::<Vec<_>>());
+        trainer.step = 3;
+        assert_ne!(trainer.batch(), first[..30]);
+    }
+
+    #[test]
+    fn both_models_learn() {
+        let mixture = Model::Mixture { inputs: 2, hidden: 12, experts: 4, classes: 3, balance: 0.05 };
+        for model in [Model::Perceptron { sizes: vec![2, 32, 32, 3] }, mixture] {
+            let mut trainer = Trainer::new(model, Options::default(), spirals(3, 300, 1)).unwrap();
+            let before = trainer.evaluate();
+            for _ in 0..600 {
+                trainer.step(&mut Alone).unwrap();
+            }
+            let after = trainer.evaluate();
+            assert!(after.loss < 0.5 * before.loss && after.accuracy > 0.85, "{before:?} {after:?}");
+            assert!((after.experts.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_too_high_is_named() {
+        let options = Options { rate: 1e9, ..Options::default() };
+        let model = Model::Perceptron { sizes: vec![2, 8, 3] };
+        let mut trainer = Trainer::new(model, options, spirals(3, 90, 1)).unwrap();
+        let error = (0..20).find_map(|_| trainer.step(&mut Alone).err()).unwrap();
+        assert!(matches!(error, Error::Diverged { .. }), "{error}");
+        assert!(Trainer::new(Model::Perceptron { sizes: vec![3, 3] }, options, spirals(3, 90, 1)).is_err());
+    }
+}
