@@ -80,7 +80,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) expectation: Option<&'a Expectation>,
     /// Without a plan: the necessary relaxations; `None` if they were not searched.
     pub(crate) give_way: Option<&'a GiveWay>,
-    /// What losses of workers leave, if that is asked.
+    /// Effects of losses of workers, if the command asks for them.
     pub(crate) what_if: Option<&'a WhatIf>,
     /// Number of simulated plans, if plans were simulated to find one.
     pub(crate) search: Option<Simulated>,

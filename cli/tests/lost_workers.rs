@@ -64,7 +64,7 @@ fn a_plan_for_three_boxes_goes_on_without_any_of_them() {
     }
     let none = tidemill(&[&["simulate", &file], &BOXES[..], &["--lose"], &boxes[..]].concat()).expect(2);
     assert!(none.stderr.contains("no stage is left of"), "{}", none.stderr);
-    // What is in the file is what was planned.
+    // The file has the plan that was printed.
     tidemill(&[&["explain", BOXES[0], &file], &BOXES[1..], &["--output", "json"]].concat()).expect(0);
 }
 

@@ -6,7 +6,7 @@ pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// Nanoseconds since the machine was started, the time of suspension included: a lease goes on while a machine is suspended.
+/// Nanoseconds since the machine was started, the time of suspension included: a lease runs while a machine is suspended.
 pub(crate) fn boot_nanoseconds() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -108,7 +108,7 @@ pub enum Violation {
     Loss {
         /// Positions of the lost workers in the solution.
         lost: Vec<usize>,
-        /// What is wrong then.
+        /// The violation of the plan after that loss.
         violation: Box<Violation>,
     },
 }

@@ -140,7 +140,7 @@ pub struct LevelPrice {
 pub struct LossPrice {
     /// Workers that may be lost at a time.
     pub survived: u32,
-    /// Those of the plan that it is compared with.
+    /// Workers that may be lost in the plan that it is compared with.
     pub instead: u32,
     /// Additional $/h, proven least and most; none: the search was cut short.
     pub price: Option<(f64, f64)>,

@@ -11,7 +11,7 @@ pub struct Solution {
     pub hostings: Vec<Hosting>,
     /// Shares of the key space; the shares add up to 1.
     pub classes: Vec<RouteClass>,
-    /// What takes over after each loss of workers; empty where the plan need not survive any.
+    /// Routes after each loss of workers; empty where the plan need not survive any.
     pub fallbacks: Vec<Fallback>,
 }
 

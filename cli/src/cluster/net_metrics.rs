@@ -1,6 +1,6 @@
 //! Metrics of `tidemill net serve --metrics`: those of the groups of programs on this machine.
 //!
-//! They are asked of the service when somebody reads them: the process that serves may be another version by then.
+//! The service is asked for them when somebody reads them: by then another version of it may run.
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_app::metrics::{self, Collector, Labels, MetricsPort, Values, groups as of};

@@ -193,7 +193,7 @@ impl Story<'_> {
             }
             Violation::Loss { lost, violation } => {
                 let lost: Vec<String> = lost.iter().map(name).collect();
-                // Workers are numbered without the lost ones then, so only limits are told by name.
+                // Workers are numbered without the lost ones then, so only limits are compared by name.
                 let what = match &**violation {
                     Violation::Load { load, allowed, .. } => {
                         format!("another is {:.1} % busy, limit {:.1} %", 100.0 * load, 100.0 * allowed)

@@ -16,7 +16,7 @@ const MOST_SETS: u64 = 5_000;
 /// Share of the rate from which on all of it is carried.
 const ALL: f64 = 1.0 - 1e-6;
 
-/// What is left after the loss of a number of workers.
+/// Effects of the loss of a number of workers.
 #[derive(Debug, Clone, PartialEq)]
 struct Loss {
     count: u32,

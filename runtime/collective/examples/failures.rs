@@ -1,4 +1,4 @@
-//! Measures after what time the programs of a group are told who failed: a program, a service, a machine that is silent.
+//! Measures after what time the programs of a group learn who failed: a program, a service, a machine that is silent.
 //!
 //! ```sh
 //! cargo run --release -p tidemill-collective --example failures -- target/release/tidemill 50
@@ -39,7 +39,7 @@ fn microseconds() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()
 }
 
-/// A program: tells that it computes, and when and how it failed.
+/// A program: reports that it computes, and when and how it failed.
 fn compute(socket: PathBuf, rank: u32) {
     let options =
         JoinOptions { service: socket, deadline: PATIENCE, ..JoinOptions::new("trial", rank, RANKS) };
@@ -155,7 +155,7 @@ enum Fault {
     Silence,
 }
 
-/// One trial. Returns the milliseconds until the last one was told.
+/// One trial. Returns the milliseconds until the last one knew.
 fn trial(program: &Path, fault: Fault) -> f64 {
     let first = Host::start(program, HOSTS[0], None);
     let address = until(|| first.listing()?.hosts.first()?.address.clone());

@@ -1,4 +1,4 @@
-//! What the workers of a plan carry after a loss.
+//! Rates that the workers of a plan carry after a loss.
 use super::super::program::{Answer, Effort, Program, Terms};
 use super::losses::sets;
 use super::space::Space;
@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::solution::Solution;
 use std::collections::BTreeMap;
 
-/// What is left of a plan after a loss of workers.
+/// Part of a plan after a loss of workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     /// Positions of the lost workers in the solution.
