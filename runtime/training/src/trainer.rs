@@ -120,9 +120,15 @@ impl Trainer {
     /// # Errors
     /// The ranks cannot add up, or the gradients of a rank are no numbers: then all ranks say so, and nothing has changed.
     pub fn step(&mut self, exchange: &mut impl Exchange) -> Result<f64, Error> {
-        let batch = self.batch();
         let (own, ranks) = exchange.share();
-        // The gradient, the loss, and how many grains have no usable one.
+        let mut sums = self.gradient(own, ranks);
+        exchange.sum(&mut sums)?;
+        self.apply(&sums)
+    }
+
+    /// Returns what rank `own` of `ranks` adds to the next step: the gradient and the loss in parts of 1, and how many grains have no usable one.
+    pub fn gradient(&self, own: usize, ranks: usize) -> Vec<i64> {
+        let batch = self.batch();
         let mut sums = vec![0i64; self.parameters.len() + 2];
         let last = sums.len() - 1;
         for grain in batch.chunks(self.options.grain).skip(own).step_by(ranks) {
@@ -137,12 +143,20 @@ impl Trainer {
                 sums[last] += 1;
             }
         }
-        exchange.sum(&mut sums)?;
+        sums
+    }
+
+    /// Changes the parameters by the sum of the gradients of all ranks, and returns the mean loss of the batch, before the step.
+    ///
+    /// # Errors
+    /// A gradient is no number or too large; then nothing has changed.
+    pub fn apply(&mut self, sums: &[i64]) -> Result<f64, Error> {
+        let last = sums.len() - 1;
         if sums[last] > 0 {
             return Err(Error::Diverged { step: self.step, rate: self.options.rate });
         }
-        let mean = |sum: i64| sum as f64 / PARTS / batch.len() as f64;
-        for ((parameter, velocity), sum) in self.parameters.iter_mut().zip(&mut self.velocity).zip(&sums) {
+        let mean = |sum: i64| sum as f64 / PARTS / self.options.batch as f64;
+        for ((parameter, velocity), sum) in self.parameters.iter_mut().zip(&mut self.velocity).zip(sums) {
             *velocity = self.options.momentum * *velocity - self.options.rate * mean(*sum);
             *parameter += *velocity;
         }
