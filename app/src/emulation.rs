@@ -254,7 +254,7 @@ fn devices(
 /// Number of samples of a profile's accuracy, if it was made of this workflow: the first ones of its sources, which a run
 /// judges too.
 fn scored_on(profile: &Profile, workflow: &Workflow) -> Option<u64> {
-    let same = profile.workflow.digest.as_deref() == Some(workflow.digest().as_str());
+    let same = profile.workflow.digest.as_deref() == Some(workflow.profiled_digest().as_str());
     let accuracy = profile.accuracy.as_ref().filter(|accuracy| same && accuracy.scored_on.is_none())?;
     accuracy.end_to_end.iter().filter_map(|row| row.samples).max().or(accuracy.samples)
 }

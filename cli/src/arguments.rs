@@ -14,19 +14,21 @@ mod cluster;
 
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{
-    AddPersonArguments, AttachArguments, AttachPolicyArguments, BenchGroupArguments, ChangeArguments,
-    ClusterVerb, CollectiveVerb, ControllerArguments, ControllerChoice, DeployArguments,
-    DeploymentLogsArguments, DeploymentVerb, DetachPolicyArguments, DownArguments, DrainArguments,
-    DrainPathArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, EventsArguments,
-    GroupArguments, GroupServiceChoice, GroupStrategyArguments, HealthArguments, HintsArguments,
-    KindsArguments, ListArguments, ListEdgesArguments, ListPathsArguments, ListPeopleArguments,
-    ListPoliciesArguments, LoginArguments, LogsArguments, NetBenchVerb, NetVerb, NetworkChoice, NextPlan,
-    PathsVerb, PeopleArguments, PeopleVerb, PlanApplyArguments, PolicyVerb, PsArguments, RemoveArguments,
-    RemovePersonArguments, ReplanArguments, ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice,
-    RunChoice, ServeNetArguments, ServiceChoice, SetPolicyArguments, SortColumn, StatusArguments,
-    StubArguments, SubmitArguments, TargetChoice, TestPathsArguments, TokenArguments, TopArguments,
-    UndrainArguments, UpArguments, UpgradeArguments, UpgradeNetArguments, WatchEdgesArguments,
-    WorkerArguments, WorkersArguments, note_old_spelling, note_plan_apply,
+    AddPersonArguments, AggChoice, AggProcessArguments, AggVerb, AttachArguments, AttachPolicyArguments,
+    BenchAggArguments, BenchGroupArguments, ChangeArguments, ClusterVerb, CollectiveVerb,
+    ControllerArguments, ControllerChoice, DeployArguments, DeploymentLogsArguments, DeploymentVerb,
+    DetachPolicyArguments, DownArguments, DrainArguments, DrainPathArguments, ElasticRestoreArguments,
+    ElasticShowArguments, ElasticVerb, EventsArguments, ExplainAggArguments, GroupArguments,
+    GroupServiceChoice, GroupStrategyArguments, HealthArguments, HintsArguments, KindsArguments,
+    ListAggArguments, ListArguments, ListEdgesArguments, ListPathsArguments, ListPeopleArguments,
+    ListPoliciesArguments, LoginArguments, LogsArguments, MigrateArguments, NetBenchVerb, NetVerb,
+    NetworkChoice, NextPlan, NumbersChoice, PathsVerb, PeopleArguments, PeopleVerb, PlanApplyArguments,
+    PolicyVerb, PsArguments, RemoveAggArguments, RemoveArguments, RemovePersonArguments, ReplanArguments,
+    ReplanChoice, ResultsArguments, RevokeArguments, RuleChoice, RunChoice, ServeAggArguments,
+    ServeNetArguments, ServiceChoice, SetPolicyArguments, SortColumn, StatusArguments, StubArguments,
+    SubmitArguments, TargetChoice, TestPathsArguments, TokenArguments, TopArguments, UndrainArguments,
+    UpArguments, UpdateChoice, UpgradeArguments, UpgradeNetArguments, WatchEdgesArguments, WorkerArguments,
+    WorkersArguments, note_old_spelling, note_plan_apply,
 };
 
 mod device;
@@ -38,7 +40,9 @@ mod groups;
 mod job;
 
 #[cfg(feature = "cluster")]
-pub(crate) use job::{FetchJobArguments, JobChoice, JobLogsArguments, QueueArguments, SubmitJobArguments};
+pub(crate) use job::{
+    FetchJobArguments, JobChoice, JobLogsArguments, QueueArguments, RemoveJobsArguments, SubmitJobArguments,
+};
 pub(crate) use job::{JobVerb, SimulateJobsArguments};
 
 pub(crate) use device::{
@@ -65,10 +69,14 @@ pub(crate) use source::{FeedArguments, FeedsOf, SourceVerb};
 pub(crate) use state::{StateDiffArguments, StateResetArguments, StateShowArguments, StateVerb};
 pub(crate) use tap::{PictureForm, TapArguments};
 pub(crate) use test::TestArguments;
+#[cfg(feature = "cluster")]
+pub(crate) use train::TrainArguments;
 
 mod tap;
 mod test;
 mod traces;
+#[cfg(feature = "cluster")]
+mod train;
 
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 
@@ -193,6 +201,9 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: JobVerb,
     },
+    /// Train a model with several processes; the training survives the loss of some.
+    #[cfg(feature = "cluster")]
+    Train(TrainArguments),
     /// The verbs of clusters and deployments.
     #[cfg(feature = "cluster")]
     #[command(flatten)]

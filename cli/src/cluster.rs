@@ -25,7 +25,7 @@ pub(crate) use submitting::{begin, send};
 use crate::arguments::{ClusterVerb, PlanApplyArguments, note_old_spelling, note_plan_apply};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
-use crate::{deploy, deployment, elastic, health};
+use crate::{aggregation, deploy, deployment, elastic, health};
 
 /// Executes a verb.
 pub(crate) fn verb(verb: &ClusterVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -52,6 +52,7 @@ pub(crate) fn verb(verb: &ClusterVerb, terminal: &Terminal) -> anyhow::Result<Ex
         ClusterVerb::Undrain(arguments) => asking::undrain(arguments, terminal),
         ClusterVerb::Net { verb } => net::net(verb, terminal),
         ClusterVerb::Events(arguments) => asking::events(arguments),
+        ClusterVerb::Agg { verb } => aggregation::agg(verb, terminal),
         ClusterVerb::Elastic { verb } => elastic::elastic(verb, terminal),
         ClusterVerb::Top(arguments) => top::top(arguments, terminal),
         ClusterVerb::Deploy(arguments) => deploy::deploy(arguments, terminal),

@@ -251,7 +251,7 @@ impl Story<'_> {
                 writeln!(out, "\nlosses of workers")?;
             }
             let changed = self.changed(price.after.as_ref());
-            let changed = if changed.is_empty() { changed } else { format!(" ({changed})") };
+            let changed = if changed.is_empty() { changed } else { format!(" (without it: {changed})") };
             writeln!(out, "  {}{changed}", proofs::losses_text(price))?;
         }
         if !self.is_left_out(Section::Rejected) {

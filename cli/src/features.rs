@@ -28,6 +28,7 @@ pub(crate) const CLUSTER: &Feature = &Feature {
     is_here: cfg!(feature = "cluster"),
     content: "clusters and deployments",
     verbs: &[
+        "agg",
         "cancel",
         "change",
         "controller",
@@ -54,6 +55,7 @@ pub(crate) const CLUSTER: &Feature = &Feature {
         "task-process",
         "token",
         "top",
+        "train",
         "undrain",
         "up",
         "worker",

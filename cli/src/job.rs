@@ -2,7 +2,11 @@
 #[cfg(feature = "cluster")]
 mod fetch;
 #[cfg(feature = "cluster")]
+mod naming;
+#[cfg(feature = "cluster")]
 mod queue;
+#[cfg(feature = "cluster")]
+mod remove;
 mod simulate;
 #[cfg(feature = "cluster")]
 mod submit;
@@ -24,6 +28,8 @@ pub(crate) fn job(verb: &JobVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
         JobVerb::Logs(arguments) => queue::logs(arguments),
         #[cfg(feature = "cluster")]
         JobVerb::Cancel(arguments) => queue::cancel(arguments, terminal),
+        #[cfg(feature = "cluster")]
+        JobVerb::Remove(arguments) => remove::remove(arguments, terminal),
         #[cfg(feature = "cluster")]
         JobVerb::Explain(arguments) => queue::explain(arguments),
         #[cfg(feature = "cluster")]

@@ -10,6 +10,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 mod account;
 mod advice;
+#[cfg(feature = "cluster")]
+mod aggregation;
 mod answer;
 mod arguments;
 #[cfg(feature = "cluster")]
@@ -56,6 +58,8 @@ mod tap;
 mod templates;
 mod terminal;
 mod test;
+#[cfg(feature = "cluster")]
+mod train;
 mod validate;
 mod version;
 mod visible;
@@ -102,6 +106,8 @@ pub fn main() -> ! {
         Verb::Tap(arguments) => tap::tap(&arguments, &terminal),
         Verb::State { verb } => state::state(&verb, &terminal),
         Verb::Job { verb } => job::job(&verb, &terminal),
+        #[cfg(feature = "cluster")]
+        Verb::Train(arguments) => train::train(&arguments, &terminal),
         #[cfg(feature = "cluster")]
         Verb::Cluster(verb) => cluster::verb(&verb, &terminal),
         Verb::Version(arguments) => version::version(&arguments),

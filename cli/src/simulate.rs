@@ -131,7 +131,7 @@ fn left(plan: &Plan, lost: &[String]) -> Result<Plan, Failure> {
         let names: Vec<&str> = plan.workers.iter().map(|worker| worker.id.as_str()).collect();
         let help = match error {
             LossError::Worker(_) => format!("name workers of the plan: {}", names.join(", ")),
-            _ => "`tidemill plan --slo survive=1` makes plans that go on without a worker".to_owned(),
+            _ => "name workers that the plan rents; `tidemill plan --slo survive=1` makes plans that continue without one".to_owned(),
         };
         Failure::new(Kind::Usage, format!("without {}: {error}", lost.join(", "))).with_help(help)
     })

@@ -1,4 +1,6 @@
 //! Jobs of the queue: gangs, checkpoints, preemption, and the deaths of the controller and of agents; through the built binary.
+mod worker;
+
 use crate::cluster::Cluster;
 use crate::processes::{children, gone};
 use serde_json::Value;
@@ -8,7 +10,7 @@ use std::path::PathBuf;
 const COUNT: &str = r#"#!/bin/sh
 n=0
 if [ -f "$TIDEMILL_CHECKPOINT/n" ]; then n=$(cat "$TIDEMILL_CHECKPOINT/n"); fi
-echo "begins at $n as $TIDEMILL_RANK of $TIDEMILL_WORLD, start $TIDEMILL_INCARNATION"
+echo "begins at $n as $TIDEMILL_RANK of $TIDEMILL_SIZE, start $TIDEMILL_INCARNATION"
 keep() { rm -f "$TIDEMILL_CHECKPOINT/READY"; echo $n > "$TIDEMILL_CHECKPOINT/n"; echo 0.5 > "$TIDEMILL_CHECKPOINT/READY"; }
 stop=
 trap 'stop=1' TERM
@@ -30,7 +32,7 @@ echo $n > result.txt
 
 impl Cluster {
     /// A controller with these options, workers of one processor each, and the program that counts.
-    fn with_jobs(workers: &[&str], options: &[&str]) -> Self {
+    pub(crate) fn with_jobs(workers: &[&str], options: &[&str]) -> Self {
         let mut cluster = Self::without_workers(crate::command::Place::empty("jobs"), options);
         cluster.place.write("count.sh", COUNT);
         for worker in workers {
@@ -40,12 +42,12 @@ impl Cluster {
         cluster
     }
 
-    fn start_small(&mut self, name: &str) {
+    pub(crate) fn start_small(&mut self, name: &str) {
         self.start_worker_with(name, &["--processors", "1", "--memory", "1GiB"]);
     }
 
     /// Queues the program that counts; the name of the job.
-    fn submit_count(&self, more: &str) -> String {
+    pub(crate) fn submit_count(&self, more: &str) -> String {
         self.submit_lingering("0", more)
     }
 
@@ -62,12 +64,12 @@ impl Cluster {
         job.trim().to_owned()
     }
 
-    fn job(&self, job: &str) -> Value {
+    pub(crate) fn job(&self, job: &str) -> Value {
         self.ask(&["job", "status", job, "--output", "json"]).expect(0).json()["job"].clone()
     }
 
     #[track_caller]
-    fn until_job(&self, job: &str, state: &str) {
+    pub(crate) fn until_job(&self, job: &str, state: &str) {
         for _ in 0..900 {
             let found = self.job(job);
             if found["state"] == state {
@@ -79,12 +81,12 @@ impl Cluster {
         panic!("{job} is not {state}\n{text}");
     }
 
-    fn job_log(&self, job: &str) -> String {
+    pub(crate) fn job_log(&self, job: &str) -> String {
         self.ask(&["job", "logs", job]).expect(0).stdout
     }
 
     /// Rank, step and start of each step so far.
-    fn steps(&self) -> Vec<(u32, u64, u64)> {
+    pub(crate) fn steps(&self) -> Vec<(u32, u64, u64)> {
         let text = std::fs::read_to_string(self.place.path("steps")).unwrap_or_default();
         let whole = text.lines().filter(|line| line.split(' ').count() == 3);
         let parsed = whole.map(|line| {
@@ -96,11 +98,11 @@ impl Cluster {
     }
 
     #[track_caller]
-    fn until_steps(&self, count: usize) {
+    pub(crate) fn until_steps(&self, count: usize) {
         self.until(&format!("{count} steps"), |cluster| cluster.steps().len() >= count);
     }
 
-    fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         self.place.write("go", "");
     }
 
@@ -178,7 +180,8 @@ fn a_gang_starts_whole_and_waits_until_it_can() {
     let token = std::fs::read_to_string(cluster.place.path("controller/admin.token")).unwrap();
     let failed =
         cluster.ask_as(token.trim(), &["job", "submit", "--follow", "--", "no-such-program"]).expect(1);
-    assert!(failed.stdout.contains("cannot start `no-such-program`"), "{}", failed.stdout);
+    assert_eq!(failed.stdout.matches("cannot start `no-such-program`").count(), 1, "{}", failed.stdout);
+    assert!(failed.stdout.contains("list it under `files`"), "{}", failed.stdout);
 }
 
 /// A drained worker gives its job away, with the checkpoint.

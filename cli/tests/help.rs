@@ -35,6 +35,7 @@ fn every_verb_has_help_with_examples() {
         &["completions"],
         &["man"],
         &["top"],
+        &["train"],
         &["up"],
         &["down"],
         &["ps"],

@@ -134,7 +134,7 @@ pub(crate) fn kill(pid: u32) -> bool {
 }
 
 /// Whether a process is gone, or a zombie that is to be reaped.
-fn ended(pid: u32) -> bool {
+pub(crate) fn ended(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     status.map_or(true, |text| text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
 }

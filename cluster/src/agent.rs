@@ -11,6 +11,7 @@ mod joining;
 mod limits;
 mod measuring;
 mod metrics;
+mod out_of_memory;
 mod parts;
 mod policies;
 mod probing;
@@ -225,8 +226,9 @@ pub fn serve(
         command: options.task_command.clone(),
         worker: host.worker.clone(),
         confinement: hosts.confinement(),
+        transport: groups.clone(),
     };
-    let tasks = Tasks::open(settings, &client, &fetcher, &blobs);
+    let tasks = Tasks::open(settings, &client, &fetcher, &blobs).map_err(AgentError::System)?;
     let session = tidemill_app::processes::secret_number().map_err(system("/dev/urandom"))?;
     let mut agent = Agent {
         capacities: Capacities::new(&options.capacity),
@@ -384,7 +386,7 @@ impl Agent<'_> {
             fetching: Some(self.fetching()),
             groups_at: self.groups.groups_at(),
             session: self.session,
-            tasks: self.tasks.statuses(),
+            tasks: out_of_memory::explained(self.tasks.statuses(), self.hosts.confinement().as_ref()),
         }
     }
 

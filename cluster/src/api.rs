@@ -42,6 +42,7 @@
 //! | `GET /v1/runs/NAME/results` | viewer | [`ResultView`]s |
 //! | `GET /v1/runs/NAME/results/SINK` | viewer | committed bytes, optionally from one of them on (`Range: bytes=N-`) |
 //! | `POST /v1/jobs` | operator | [`JobSubmission`] to [`JobView`] |
+//! | `POST /v1/jobs/remove` | operator | [`JobRemoval`] to [`JobsRemoved`] |
 //! | `GET /v1/jobs`, `GET /v1/jobs/JOB` | viewer | [`JobView`] |
 //! | `DELETE /v1/jobs/JOB` | operator | cancels, [`JobView`] |
 //! | `GET /v1/jobs/JOB/explanation` | viewer | [`JobExplanation`] |

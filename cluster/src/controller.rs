@@ -65,7 +65,7 @@ use tidemill_link::remote::{Credentials, RemoteError};
 use tokio::sync::Semaphore;
 
 pub use detection::Detection;
-pub use jobs::JobOptions;
+pub use jobs::{JobOptions, JobOptionsError};
 pub use openapi::document as openapi_document;
 pub use removal::Keeping;
 pub(crate) use results::Which;
@@ -222,7 +222,7 @@ pub enum ControllerError {
     Name(String),
     /// The queue of jobs.
     #[error("jobs: {0}")]
-    Jobs(#[from] tidemill_jobs::SettingsError),
+    Jobs(#[from] jobs::JobOptionsError),
     /// The object store for files.
     #[error("files of workflows: {0}")]
     ObjectStore(std::io::Error),

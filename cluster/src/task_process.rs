@@ -11,7 +11,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,6 +23,13 @@ use tidemill_spec::job::StopSignal;
 const LONGEST: u64 = 8 << 20;
 /// Longest wait without a look at the clock: the clock of the machine continues while the machine is suspended, that of a wait does not.
 const LOOK: Duration = Duration::from_millis(200);
+/// Help for a command that is no program of the worker.
+const NO_PROGRAM: &str =
+    "; write a program that the worker has, or list it under `files` and write `./PROGRAM`";
+/// Bytes on the disk for the end of a task.
+const ROOM: usize = 4096;
+/// Characters of the reason of an end: at six bytes each they fit.
+const MOST_WORDS: usize = 600;
 /// Rounds of ending what a command left.
 const ROUNDS: u32 = 1_000;
 
@@ -76,10 +83,18 @@ impl ProcessEnd {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
+    /// Takes the room on the disk that it will need: how a task ended must be known on a full disk, too.
+    pub(crate) fn reserve(path: &Path) -> io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(&[b' '; ROOM])
+    }
+
     fn write(&self, path: &Path) -> io::Result<()> {
-        let next = path.with_extension("next");
-        fs::write(&next, serde_json::to_vec(self)?)?;
-        fs::rename(next, path)
+        let mut end = self.clone();
+        end.why = end.why.chars().take(MOST_WORDS).collect();
+        // In place, where room was taken. The spaces after it are no part of it.
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.write_all(&serde_json::to_vec(&end)?)
     }
 }
 
@@ -130,12 +145,20 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> io::Result<()> {
         }
         Err(error) => {
             let program = task.command.first().map_or("", String::as_str);
-            let why = format!("cannot start `{program}`: {error}");
-            ProcessEnd { code: None, why, was_asked: false, is_not_started: true }
+            // Another start would not find it either.
+            let is_final = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied)
+                || error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error());
+            let help = if is_final { NO_PROGRAM } else { "" };
+            let why = format!("cannot start `{program}`: {error}{help}");
+            ProcessEnd { code: None, why, was_asked: false, is_not_started: !is_final }
         }
     };
     end_children();
-    end.write(&task.end)
+    let failed = |error: io::Error| {
+        let text = format!("cannot write how the task ended to {}: {error}", task.end.display());
+        io::Error::new(error.kind(), text)
+    };
+    end.write(&task.end).map_err(failed)
 }
 
 fn start(task: &ProcessTask) -> io::Result<std::process::Child> {
@@ -243,4 +266,23 @@ fn children() -> Vec<Pid> {
     let pids = lists
         .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>());
     pids.filter_map(Pid::from_raw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_fits_into_the_room_that_was_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("end.json");
+        ProcessEnd::reserve(&path).unwrap();
+        assert_eq!(ProcessEnd::read(&path), None, "it has not ended");
+        let why = "\u{1}".repeat(5_000);
+        let end = ProcessEnd { code: Some(3), why, was_asked: true, is_not_started: false };
+        end.write(&path).unwrap();
+        let found = ProcessEnd::read(&path).unwrap();
+        assert_eq!((found.code, found.was_asked, found.why.len()), (Some(3), true, MOST_WORDS));
+        assert_eq!(fs::metadata(&path).unwrap().len(), ROOM as u64);
+    }
 }

@@ -9,8 +9,8 @@
 //! ```
 mod score;
 
-pub(crate) use score::is_true;
 pub use score::{Score, Verdict, judge};
+pub(crate) use score::{cell_text, is_true};
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

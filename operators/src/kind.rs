@@ -1,7 +1,7 @@
 //! Kinds of operators, sources and sinks: names, options, types, and binding.
 //!
 //! Most kinds have options of a fixed form and implement [`TypedOperatorKind`] or [`TypedSinkKind`].
-use crate::api::{BoundOperator, BoundSink, BoundSource, MakeInstance, MakeSink, MakeSource};
+use crate::api::{BoundOperator, BoundSink, BoundSource, GroundTruth, MakeInstance, MakeSink, MakeSource};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::ops::RangeInclusive;
@@ -55,12 +55,14 @@ pub struct EndContext<'a> {
     pub base: &'a Path,
     /// Whether its files may be read.
     pub step: Step,
+    /// Right answers of a sink, if the workflow names some.
+    pub truth: Option<&'a GroundTruth>,
 }
 
 impl<'a> EndContext<'a> {
     /// Creates the context of a source or sink that is opened.
     pub fn new(id: &'a Located<String>, base: &'a Path) -> Self {
-        Self { id, base, step: Step::Open }
+        Self { id, base, step: Step::Open, truth: None }
     }
 
     /// Whether its files may be read.

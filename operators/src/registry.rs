@@ -95,6 +95,7 @@ impl Registry {
         registry.register_sink(crate::sinks::csv::Csv);
         registry.register_sink(crate::sinks::parquet::Parquet);
         registry.register_sink(crate::sinks::video::Video);
+        registry.register_sink(crate::sinks::dataset::Dataset);
         registry.register_sink(crate::sinks::stdout::Stdout);
         let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
         registry.sources.extend(added.sources.clone());
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_summary_and_a_schema_without_unknown_keys() {
         let kinds = Registry::builtin().kinds();
-        assert_eq!(kinds.len(), 26);
+        assert_eq!(kinds.len(), 27);
         for kind in kinds {
             assert!(kind.summary.ends_with('.'), "{}", kind.kind);
             let schema = kind.options.as_value();

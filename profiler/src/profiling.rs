@@ -136,7 +136,7 @@ pub fn profile(
     let mut profile = Profile {
         workflow: ProfileWorkflow {
             name: subject.workflow.name.value.clone(),
-            digest: Some(subject.workflow.digest()),
+            digest: Some(subject.workflow.profiled_digest()),
         },
         ratios: messages::ratios(subject, &mut flow, &choices)?,
         messages: messages::sizes(subject, &mut flow, &choices)?,

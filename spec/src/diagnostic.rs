@@ -22,10 +22,13 @@ use crate::span::Span;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Checks stop after this many findings: more are not read, and suggestions take time.
 pub(crate) const ENOUGH: usize = 100;
+/// Begins the help for a file whose folder is missing.
+pub(crate) const NO_FOLDER: &str = "there is no folder";
 
 /// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -241,7 +244,19 @@ impl Diagnostics {
 
     /// Returns all findings as rustc-style text, with an empty line between them.
     pub fn render(&self, colour: bool) -> String {
-        let texts: Vec<String> = self.0.iter().map(|d| d.render(colour)).collect();
+        // All files of a missing folder are one mistake: the first one stands for them.
+        let folder = |d: &Diagnostic| d.help.iter().find(|help| help.starts_with(NO_FOLDER)).cloned();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        self.0.iter().filter_map(folder).for_each(|folder| *counts.entry(folder).or_default() += 1);
+        let text = |d: &Diagnostic| match folder(d).map(|folder| (counts.remove(&folder), folder)) {
+            None | Some((Some(1), _)) => Some(d.render(colour)),
+            Some((None, _)) => None,
+            Some((Some(count), folder)) => {
+                let all = format!("{folder}: {} more files of it are missing", count - 1);
+                Some(d.clone().with_help(all).render(colour))
+            }
+        };
+        let texts: Vec<String> = self.0.iter().filter_map(text).collect();
         texts.join("\n\n")
     }
 }
@@ -333,5 +348,26 @@ pub fn suggestion<'a>(
                 format!("{what}: {}", all.join(", "))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_missing_folder_are_shown_once() {
+        let missing = |file: &str, folder: &str| {
+            let help = format!("{NO_FOLDER} `{folder}`; check the path");
+            Diagnostic::error("E0102", format!("the file `{folder}/{file}` does not exist")).with_help(help)
+        };
+        let all: Diagnostics =
+            [missing("a", "models"), missing("b", "models"), missing("c", "models"), missing("a", "data")]
+                .into_iter()
+                .collect();
+        let text = all.render(false);
+        assert!(text.contains("models/a") && !text.contains("models/b"), "{text}");
+        assert!(text.contains("check the path: 2 more files of it are missing"), "{text}");
+        assert!(text.contains("data/a") && text.matches("more files").count() == 1, "{text}");
     }
 }

@@ -19,6 +19,9 @@
 //! assert!(errors.to_string().contains("did you mean `gang`?"), "{errors}");
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+mod limits;
+pub mod train;
+
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::document;
 use crate::span::{Located, SourceFile};
@@ -31,6 +34,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Component, Path};
 use std::sync::Arc;
+use train::TrainSpec;
+
+pub use limits::{LEAST_MEMORY, LONGEST_CHECKPOINT, refusal};
 
 /// Largest number of tasks of a gang.
 pub const MOST_TASKS: u32 = 4096;
@@ -65,7 +71,10 @@ pub struct JobSpec {
     /// More arguments of `tidemill profile` or `tidemill run`, for a `profile` or a `backfill`.
     #[serde(default)]
     pub arguments: Vec<Located<String>>,
-    /// Number of tasks, which start together or not at all. Default: 1.
+    /// Dataset, model and options of a `train`.
+    #[serde(default)]
+    pub train: Option<TrainSpec>,
+    /// Number of tasks, which start together or not at all; the ranks of a `train`. Default: 1.
     #[serde(default = "one_task")]
     pub gang: Located<u32>,
     /// Resources of each task.
@@ -74,7 +83,7 @@ pub struct JobSpec {
     /// The queue may end the tasks early and start them again later, from their checkpoints. Default: true.
     #[serde(default = "yes")]
     pub preemptible: bool,
-    /// Time between the signal to a task and its end, in which it writes a checkpoint. Default: 30s.
+    /// Time between the signal to a task and its end, in which it writes a checkpoint; at most 1h, and 0s ends it at once. Default: 30s.
     #[serde(default = "half_a_minute")]
     pub checkpoint_within: Located<TimeSpan>,
     /// The signal that asks a task for a checkpoint and its end. Default: TERM.
@@ -82,7 +91,7 @@ pub struct JobSpec {
     pub signal: StopSignal,
     /// Variables in the environment of the tasks.
     #[serde(default)]
-    pub environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, Located<String>>,
     /// Files and folders that the tasks find in their folder, relative to this file.
     #[serde(default)]
     pub files: Vec<Located<String>>,
@@ -102,6 +111,15 @@ pub enum JobKind {
     Profile,
     /// Runs a workflow over files that end: `tidemill run`. The results are the files of its sinks.
     Backfill,
+    /// Trains a model on several workers: `tidemill train`. The results are the model and `report.json`.
+    Train,
+}
+
+impl JobKind {
+    /// Whether all files in the folder of a task are its checkpoint: so for those whose program continues from the files that it wrote.
+    pub fn keeps_folder(self) -> bool {
+        matches!(self, Self::Profile | Self::Backfill)
+    }
 }
 
 impl fmt::Display for JobKind {
@@ -110,6 +128,7 @@ impl fmt::Display for JobKind {
             Self::Command => "command",
             Self::Profile => "profile",
             Self::Backfill => "backfill",
+            Self::Train => "train",
         })
     }
 }
@@ -138,7 +157,7 @@ pub struct JobResources {
     /// Processors. Default: 1.
     #[serde(default = "one_core")]
     pub cores: Located<f64>,
-    /// Memory. Default: 512MB.
+    /// Memory, at least 16MB. Default: 512MB.
     #[serde(default = "some_memory")]
     pub memory: Located<Bytes>,
     /// An accelerator of this type, such as `h100`. Default: none.
@@ -181,6 +200,7 @@ impl JobSpec {
             command: command.into_iter().map(Located::from).collect(),
             workflow: None,
             arguments: Vec::new(),
+            train: None,
             gang: one_task(),
             resources: JobResources::default(),
             preemptible: true,
@@ -246,22 +266,41 @@ impl JobSpec {
                     .at(command.span.clone())
                     .with_help("write more options of the program under `arguments`"),
             ),
-            (false, None, None) => found.push(
+            (false, None, Some(workflow)) if self.kind == JobKind::Train => found.push(
+                wrong("a job of kind `train` has no workflow".to_owned())
+                    .at(workflow.span.clone())
+                    .with_help("write `dataset: FILE` under `train`"),
+            ),
+            (false, None, None) if self.kind != JobKind::Train => found.push(
                 wrong(format!("a job of kind `{}` needs a workflow", self.kind))
                     .at(whole)
                     .with_help("write `workflow: FILE`"),
             ),
             _ => {}
         }
-        if let Some(first) = self.arguments.first().filter(|_| is_command) {
+        if let Some(first) = self.arguments.first().filter(|_| !self.kind.keeps_folder()) {
             found.push(
                 wrong("`arguments` belong to a job of kind `profile` or `backfill`".to_owned())
                     .at(first.span.clone())
-                    .with_help("write them after the program in `command`"),
+                    .with_help("write them after the program in `command`, or leave them out"),
             );
         }
-        if self.gang.value == 0 || self.gang.value > MOST_TASKS || (!is_command && self.gang.value > 1) {
-            let most = if is_command { MOST_TASKS } else { 1 };
+        match (&self.train, self.kind == JobKind::Train) {
+            (Some(train), true) => found.extend(train.check(self.gang.value)),
+            (None, true) => found.push(
+                wrong("a job of kind `train` needs a training".to_owned())
+                    .at(self.name.span.clone())
+                    .with_help("write `train: {dataset: FILE, inputs: [COLUMN], label: COLUMN, ...}`"),
+            ),
+            (Some(train), false) => found.push(
+                wrong(format!("a job of kind `{}` has no `train`", self.kind))
+                    .at(train.dataset.span.clone())
+                    .with_help("write `kind: train`, or leave it out"),
+            ),
+            (None, false) => {}
+        }
+        let most = if self.kind.keeps_folder() { 1 } else { MOST_TASKS };
+        if self.gang.value == 0 || self.gang.value > most {
             found.push(
                 wrong(format!("a gang of {} tasks is not possible", self.gang))
                     .at(self.gang.span.clone())
@@ -276,14 +315,9 @@ impl JobSpec {
                     .with_help("write a number above 0, such as 0.5"),
             );
         }
-        if self.resources.memory.value.0 == 0 {
-            found.push(
-                wrong("a task without memory cannot run".to_owned())
-                    .at(self.resources.memory.span.clone())
-                    .with_help("write an amount such as `512MB`"),
-            );
-        }
-        for path in self.files.iter().chain(&self.results) {
+        found.append(self.check_limits());
+        let of_train = self.train.iter().flat_map(|train| std::iter::once(&train.dataset).chain(&train.from));
+        for path in self.files.iter().chain(&self.results).chain(of_train) {
             if !is_inside(&path.value) {
                 found.push(
                     wrong(format!("`{path}` is not within the folder of the job"))
@@ -334,6 +368,9 @@ mod tests {
             ("{name: a, kind: profile}", "write `workflow: FILE`"),
             ("{name: a, kind: profile, workflow: w.yaml, command: [a]}", "under `arguments`"),
             ("{name: a, command: [a], gang: 0}", "write a number from 1 to 4096"),
+            ("{name: a, kind: train}", "write `train: {dataset: FILE"),
+            ("{name: a, kind: train, workflow: w.yaml}", "under `train`"),
+            ("{name: a, kind: train, command: [a]}", "no command"),
             ("{name: a, kind: backfill, workflow: w.yaml, gang: 2}", "from 1 to 1"),
             ("{name: a, command: [a], resources: {cores: 0}}", "such as 0.5"),
             ("{name: a, command: [a], files: [../b]}", "without `..`"),

@@ -70,7 +70,7 @@ pub struct Profile {
 pub struct ProfileWorkflow {
     /// Name of the workflow.
     pub name: String,
-    /// sha256 of the canonical workflow when it was measured; absent in hand-written profiles.
+    /// sha256 of the sources, operators and truths of the workflow when it was measured; absent in hand-written profiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Limits hold before and while parsing, so that hostile files fail fast: 4 MiB of text, 64 levels of nesting,
 //! 250 000 nodes, 1 000 aliases that repeat at most 100 000 events.
-use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, nearest};
+use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, NO_FOLDER, nearest};
 use crate::span::{Located, SourceFile, Span};
 use crate::value::{Entry, Node, Text, Value};
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -118,7 +118,7 @@ pub fn similar_file(path: &Path) -> Option<PathBuf> {
 fn missing_part(path: &Path) -> String {
     let missing = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
     match missing.filter(|folder| !folder.exists()).last() {
-        Some(folder) => format!("there is no folder `{}`; check the path", folder.display()),
+        Some(folder) => format!("{NO_FOLDER} `{}`; check the path", folder.display()),
         None => {
             let here =
                 std::env::current_dir().map_or_else(|_| "here".to_owned(), |d| d.display().to_string());

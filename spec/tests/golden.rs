@@ -88,3 +88,18 @@ fn golden_files_start_with_the_schema_line() {
         assert!(text.starts_with("# yaml-language-server: $schema=../../schemas/"), "{}", path.display());
     }
 }
+
+#[test]
+fn profiles_of_examples_are_of_their_workflows() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
+    let pairs = [
+        ("vqa/profile.yaml", "vqa/workflow.yaml"),
+        ("vqa/profile.yaml", "vqa/three-boxes/workflow.yaml"),
+        ("aicity/profile.yaml", "aicity/workflow.yaml"),
+    ];
+    for (profile, workflow) in pairs {
+        let of = tidemill_spec::profile::Profile::load(format!("{examples}/{profile}")).unwrap();
+        let workflow = tidemill_spec::workflow::Workflow::load(format!("{examples}/{workflow}")).unwrap();
+        assert_eq!(of.workflow.digest, Some(workflow.profiled_digest()), "{profile}");
+    }
+}

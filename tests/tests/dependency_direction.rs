@@ -29,6 +29,7 @@ const ALL: &[&str] = &[
     "tidemill-python",
     "tidemill-disk",
     "tidemill-journal",
+    "tidemill-dataset",
     "tidemill-shm",
     "tidemill-link",
     "tidemill-session",
@@ -84,10 +85,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-hints", &[]),
     ("tidemill-disk", &["tidemill-random"]),
     ("tidemill-journal", &["tidemill-disk"]),
+    ("tidemill-dataset", &["tidemill-disk"]),
     (
         "tidemill-operators",
         &[
             "tidemill-avcodec",
+            "tidemill-dataset",
             "tidemill-disk",
             "tidemill-incremental",
             "tidemill-journal",
@@ -123,7 +126,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["tidemill-flows", "tidemill-hints", "tidemill-link", "tidemill-rpc", "tidemill-shm"],
     ),
     ("tidemill-collective-c", &["tidemill-collective"]),
-    ("tidemill-training", &["tidemill-collective", "tidemill-disk", "tidemill-random"]),
+    (
+        "tidemill-training",
+        &[
+            "tidemill-collective",
+            "tidemill-dataset",
+            "tidemill-disk",
+            "tidemill-random",
+            "tidemill-replicas",
+            "tidemill-spec",
+        ],
+    ),
+    (
+        "tidemill-aggregation-service",
+        &["tidemill-aggregation", "tidemill-disk", "tidemill-rpc", "tidemill-stub", "tidemill-training"],
+    ),
     ("tidemill-grpc", &[]),
     (
         "tidemill-net",
@@ -220,6 +237,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "tidemill",
         &[
+            "tidemill-aggregation",
+            "tidemill-aggregation-service",
             "tidemill-app",
             "tidemill-cluster",
             "tidemill-deploy",
@@ -245,6 +264,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-inference",
             "tidemill-engine",
             "tidemill-state",
+            "tidemill-training",
             "tidemill-profiler",
         ],
     ),

@@ -14,6 +14,7 @@ const MAY_NAME_KINDS: &[&str] = &["operators/", "optimizer/problems/", "examples
 const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("cli/src/arguments/cluster.rs", "join", "an option of the command line"),
     ("cli/src/arguments/cluster/elastic.rs", "slices", "a rule by which containers share processors"),
+    ("cli/src/job/naming.rs", "python", "an interpreter"),
     ("cli/src/report/objects.rs", "track", "a column"),
     ("cli/src/requirements/document.rs", "window", "runs that are outstanding"),
     ("deploy/src/compose/services.rs", "join", "a secret"),
@@ -28,6 +29,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     ("app/src/otlp.rs", "http", "a scheme"),
     ("cli/src/device/serving.rs", "tcp", "a transport"),
     ("runtime/collective/src/service/dialing.rs", "tcp", "a transport"),
+    ("runtime/training/src/dataset.rs", "csv", "the ending of a file"),
     ("app/src/workflow_tests/inputs.rs", "csv", "the ending of a file, and the kind that reads it"),
     ("app/src/workflow_tests/inputs.rs", "jsonl", "the ending of a file, and the kind that reads it"),
     ("cli/src/models/try_model/tables.rs", "csv", "the ending of a file, and the kind that reads it"),

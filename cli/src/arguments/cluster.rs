@@ -1,4 +1,5 @@
 //! Arguments of the verbs that make and use a cluster, and deploy to one.
+mod aggregation;
 mod capacity;
 mod changing;
 mod collective;
@@ -16,6 +17,10 @@ mod traffic;
 mod transport;
 mod verb;
 
+pub(crate) use aggregation::{
+    AggChoice, AggProcessArguments, AggVerb, BenchAggArguments, ExplainAggArguments, ListAggArguments,
+    MigrateArguments, NumbersChoice, RemoveAggArguments, ServeAggArguments, UpdateChoice,
+};
 pub(crate) use changing::{ChangeArguments, NextPlan, PlanApplyArguments};
 pub(crate) use collective::{
     BenchGroupArguments, CollectiveVerb, GroupArguments, GroupServiceChoice, GroupStrategyArguments,
@@ -79,6 +84,16 @@ pub(crate) struct ControllerChoice {
     /// File with an access token; default: TIDEMILL_TOKEN, then the token of the last `tidemill login`.
     #[arg(long, value_name = "FILE", help_heading = "Cluster options", global = true)]
     pub(crate) token_file: Option<PathBuf>,
+}
+
+/// Controller that a command asks, and the form of the answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Asked {
+    #[command(flatten)]
+    pub(crate) of: ControllerChoice,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
 }
 
 /// `tidemill controller`.
@@ -448,10 +463,7 @@ pub(crate) struct WorkersArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
     #[command(flatten)]
-    pub(crate) of: ControllerChoice,
-    /// Format of the output on stdout.
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
-    pub(crate) output: OutputForm,
+    pub(crate) asked: Asked,
 }
 
 /// `tidemill status`.
@@ -473,14 +485,11 @@ pub(crate) struct StatusArguments {
 /// `tidemill cancel`.
 #[derive(Debug, Args)]
 pub(crate) struct RunChoice {
-    #[command(flatten)]
-    pub(crate) of: ControllerChoice,
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// Format of the output on stdout.
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
-    pub(crate) output: OutputForm,
+    #[command(flatten)]
+    pub(crate) asked: Asked,
 }
 
 /// `tidemill logs`.

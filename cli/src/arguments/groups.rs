@@ -59,7 +59,10 @@ const GROUPS: [(&str, &[Row]); 5] = [
                 &["logs", "events", "net"],
                 "Print logs of a run, events of the cluster; show edges and paths, attach policies",
             ),
-            (&["job"], ""),
+            (
+                &["job", "train"],
+                "Queue work that ends, and fetch its results; train a model with several processes",
+            ),
             (&["results", "cancel", "remove"], "Copy the results of a run; end it; remove it and its files"),
             (
                 &["workers", "drain", "undrain", "revoke"],
@@ -75,6 +78,7 @@ const GROUPS: [(&str, &[Row]); 5] = [
                 &["up", "down", "ps", "deployment"],
                 "Start, remove and show a deployment; print its logs, upgrade it",
             ),
+            (&["agg"], "Serve aggregators for training jobs; list jobs, move tensors"),
             (&["elastic"], ""),
             (&["device"], "Serve this machine's accelerator to stages elsewhere; list, limit and drain it"),
             (&["health", "doctor"], "Check the health of a deployment, and what this machine has"),

@@ -4,8 +4,12 @@ mod queue;
 mod simulation;
 
 #[cfg(feature = "cluster")]
-pub(crate) use queue::{FetchJobArguments, JobChoice, JobLogsArguments, QueueArguments, SubmitJobArguments};
+pub(crate) use queue::{
+    FetchJobArguments, JobChoice, JobLogsArguments, QueueArguments, RemoveJobsArguments, SubmitJobArguments,
+};
 pub(crate) use simulation::SimulateJobsArguments;
+#[cfg(feature = "cluster")]
+pub(crate) use simulation::{Knob, Thresholds, parse_knob, parse_thresholds};
 
 use clap::Subcommand;
 
@@ -28,6 +32,10 @@ pub(crate) enum JobVerb {
     /// End a job for good.
     #[cfg(feature = "cluster")]
     Cancel(JobChoice),
+    /// Delete jobs that have ended, with their results and logs.
+    #[cfg(feature = "cluster")]
+    #[command(visible_alias = "rm")]
+    Remove(RemoveJobsArguments),
     /// Explain why a job waits, runs or was preempted.
     #[cfg(feature = "cluster")]
     Explain(JobChoice),

@@ -56,8 +56,8 @@ pub(crate) fn token(arguments: &TokenArguments, terminal: &Terminal) -> anyhow::
 
 /// Lists the runs.
 pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Exit> {
-    let runs: Vec<RunView> = ask(client(&arguments.of)?.get("/v1/runs"))?;
-    if arguments.output == OutputForm::Json {
+    let runs: Vec<RunView> = ask(client(&arguments.asked.of)?.get("/v1/runs"))?;
+    if arguments.asked.output == OutputForm::Json {
         json("runs", &runs)?;
         return Ok(Exit::Success);
     }

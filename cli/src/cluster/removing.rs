@@ -11,12 +11,13 @@ use tidemill_cluster::client::segment;
 
 /// Cancels a run, and reports the data that stays.
 pub(crate) fn cancel(arguments: &RunChoice, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let run: RunView = ask(client(&arguments.of)?.delete(&format!("/v1/runs/{}", segment(&arguments.run))))?;
+    let run: RunView =
+        ask(client(&arguments.asked.of)?.delete(&format!("/v1/runs/{}", segment(&arguments.run))))?;
     // It ends when its processes have: the answer does not wait for them.
     let state =
         if run.state.is_over() { format!("is {}", run.state) } else { "is being cancelled".to_owned() };
-    show_as(&run, &state, arguments.output)?;
-    if arguments.output == OutputForm::Table {
+    show_as(&run, &state, arguments.asked.output)?;
+    if arguments.asked.output == OutputForm::Table {
         let name = &run.name;
         let what = match run.outputs.is_empty() {
             true => "its last checkpoint stays".to_owned(),

@@ -16,7 +16,7 @@ use tidemill_cluster::client::{Client, segment};
 
 /// Fetches files of a job.
 pub(crate) fn fetch(arguments: &FetchJobArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let client = client(&arguments.of)?;
+    let client = client(&arguments.asked.of)?;
     let job: JobView = ask(client.get(&format!("/v1/jobs/{}", segment(&arguments.job))))?;
     let is_wanted = |result: &&JobResult| {
         arguments.file.as_ref().is_none_or(|file| result.file.path == *file)
@@ -45,7 +45,7 @@ pub(crate) fn fetch(arguments: &FetchJobArguments, terminal: &Terminal) -> anyho
         terminal.note(&format!("{}: {}", to.display(), bytes(result.file.bytes)));
         written.push(to.display().to_string());
     }
-    match arguments.output {
+    match arguments.asked.output {
         OutputForm::Json => json("files", &written)?,
         OutputForm::Table => written.iter().try_for_each(|path| writeln!(answer::out(), "{path}"))?,
     }

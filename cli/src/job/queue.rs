@@ -15,12 +15,20 @@ use tidemill_cluster::client::{Client, segment};
 
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(500);
+/// Jobs that have ended in a list without `--all`.
+const MOST_ENDED: usize = 10;
 
 /// Lists the jobs.
 pub(crate) fn list(arguments: &QueueArguments) -> anyhow::Result<Exit> {
-    let mut jobs: Vec<JobView> = ask(client(&arguments.of)?.get("/v1/jobs"))?;
-    jobs.retain(|job| !arguments.open || !job.state.is_over());
-    if arguments.output == OutputForm::Json {
+    let mut jobs: Vec<JobView> = ask(client(&arguments.asked.of)?.get("/v1/jobs"))?;
+    let ended = jobs.iter().filter(|job| job.state.is_over()).count();
+    let most = match (arguments.open, arguments.all) {
+        (true, _) => 0,
+        (_, true) => usize::MAX,
+        _ => MOST_ENDED,
+    };
+    keep_last(&mut jobs, most);
+    if arguments.asked.output == OutputForm::Json {
         json("jobs", &jobs)?;
         return Ok(Exit::Success);
     }
@@ -49,11 +57,33 @@ pub(crate) fn list(arguments: &QueueArguments) -> anyhow::Result<Exit> {
             job.because.clone().unwrap_or_default(),
         ]);
     }
-    match jobs.is_empty() {
-        true => writeln!(answer::out(), "no jobs: `tidemill job submit -- COMMAND` queues one")?,
-        false => table.write(&mut answer::out())?,
+    let mut out = answer::out();
+    match (jobs.is_empty(), ended) {
+        (true, 0) => writeln!(out, "no jobs: `tidemill job submit -- COMMAND` queues one")?,
+        (true, _) => writeln!(out, "no job waits or runs")?,
+        (false, _) => table.write(&mut out)?,
+    }
+    if !arguments.open && ended > most {
+        writeln!(out, "{} more have ended: `tidemill job queue --all` lists them", ended - most)?;
     }
     Ok(Exit::Success)
+}
+
+/// Keeps the jobs that are open, and the last ones that ended.
+fn keep_last(jobs: &mut Vec<JobView>, most: usize) {
+    let mut ended: Vec<(String, String)> = jobs
+        .iter()
+        .filter(|job| job.state.is_over())
+        .map(|job| (job.since.clone(), job.job.clone()))
+        .collect();
+    ended.sort();
+    let old: BTreeSet<String> = ended.into_iter().rev().skip(most).map(|(_, job)| job).collect();
+    jobs.retain(|job| !old.contains(&job.job));
+}
+
+/// `1 task`, `2 tasks`.
+fn counted(count: u64, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 fn service(job: &JobView) -> String {
@@ -82,16 +112,17 @@ fn show(job: &JobView, form: OutputForm) -> anyhow::Result<()> {
     )?;
     writeln!(
         out,
-        "{} tasks, {} of service, {} preemptions, submitted {}",
-        job.gang,
+        "{}, {} of service, {}, submitted {}",
+        counted(u64::from(job.gang), "task"),
         service(job),
-        job.preemptions,
+        counted(u64::from(job.preemptions), "preemption"),
         job.submitted
     )?;
     for task in &job.tasks {
         let place = match (&task.worker, task.is_done) {
             (Some(worker), true) => format!("is done, on {worker}"),
             (None, true) => "is done".to_owned(),
+            _ if task.is_lost => "is lost; the others continue without it".to_owned(),
             (Some(worker), false) => format!("is on {worker}, start {}", task.incarnation),
             (None, false) => "is on no worker".to_owned(),
         };
@@ -104,6 +135,9 @@ fn show(job: &JobView, form: OutputForm) -> anyhow::Result<()> {
             checkpoint.unwrap_or_default(),
             progress.unwrap_or_default()
         )?;
+        if let Some(words) = &task.words {
+            writeln!(out, "    {words}")?;
+        }
     }
     for result in &job.results {
         writeln!(out, "  task {} left {} ({})", result.rank, result.file.path, bytes(result.file.bytes))?;
@@ -113,14 +147,15 @@ fn show(job: &JobView, form: OutputForm) -> anyhow::Result<()> {
 
 /// Shows a job.
 pub(crate) fn status(arguments: &JobChoice) -> anyhow::Result<Exit> {
-    show(&one(&client(&arguments.of)?, &arguments.job)?, arguments.output)?;
+    show(&one(&client(&arguments.asked.of)?, &arguments.job)?, arguments.asked.output)?;
     Ok(Exit::Success)
 }
 
 /// Cancels a job.
 pub(crate) fn cancel(arguments: &JobChoice, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let job: JobView = ask(client(&arguments.of)?.delete(&format!("/v1/jobs/{}", segment(&arguments.job))))?;
-    match (arguments.output, job.state) {
+    let job: JobView =
+        ask(client(&arguments.asked.of)?.delete(&format!("/v1/jobs/{}", segment(&arguments.job))))?;
+    match (arguments.asked.output, job.state) {
         (OutputForm::Json, _) => json("job", &job)?,
         (OutputForm::Table, JobState::Stopping) => {
             terminal.note(&format!("job {} is cancelled, its tasks are ending", job.job));
@@ -133,8 +168,8 @@ pub(crate) fn cancel(arguments: &JobChoice, terminal: &Terminal) -> anyhow::Resu
 /// Explains the state of a job.
 pub(crate) fn explain(arguments: &JobChoice) -> anyhow::Result<Exit> {
     let path = format!("/v1/jobs/{}/explanation", segment(&arguments.job));
-    let explanation: JobExplanation = ask(client(&arguments.of)?.get(&path))?;
-    if arguments.output == OutputForm::Json {
+    let explanation: JobExplanation = ask(client(&arguments.asked.of)?.get(&path))?;
+    if arguments.asked.output == OutputForm::Json {
         json("explanation", &explanation)?;
         return Ok(Exit::Success);
     }
@@ -199,4 +234,37 @@ fn text(line: &LogLine) -> String {
     };
     let parts = [line.time.as_deref(), Some(who.as_str()), line.level.as_deref(), Some(line.line.as_str())];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(number: u32, state: JobState, since: &str) -> JobView {
+        serde_json::from_value(serde_json::json!({
+            "job": format!("a-{number}"), "user": "ann", "kind": "command", "state": state, "because": null,
+            "since": since, "gang": 1, "service_seconds": 0.0, "preemptions": 0, "submitted": since,
+            "tasks": [], "results": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn open_jobs_and_the_last_that_ended_are_listed() {
+        let all = [
+            job(1, JobState::Complete, "2026-11-23 20:15:09 UTC"),
+            job(2, JobState::Failed, "2026-11-23 20:15:01 UTC"),
+            job(3, JobState::Running, "2026-11-23 20:15:00 UTC"),
+            job(4, JobState::Cancelled, "2026-11-23 20:15:05 UTC"),
+        ];
+        let kept = |most| {
+            let mut jobs = all.to_vec();
+            keep_last(&mut jobs, most);
+            jobs.into_iter().map(|job| job.job).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(0), ["a-3"]);
+        assert_eq!(kept(2), ["a-1", "a-3", "a-4"]);
+        assert_eq!(kept(usize::MAX).len(), 4);
+        assert_eq!((counted(1, "task"), counted(0, "preemption")), ("1 task".into(), "0 preemptions".into()));
+    }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
-use tidemill_app::figures::{grouped, seconds};
+use tidemill_app::figures::grouped;
 use tidemill_app::listener::Listener;
 use tidemill_jobs::simulator::{Input, SimulationError, simulate as simulated};
 use tidemill_jobs::trace::{Costs, Trace};
@@ -249,12 +249,15 @@ impl Story {
     }
 }
 
-/// Formats whole seconds as time.
+/// Formats seconds in at most eight characters, so that a row has at most 120.
 fn whole(time: f64) -> String {
     match time {
         0.0 => "0 s".to_owned(),
         time if time < 1.0 => "< 1 s".to_owned(),
-        time => seconds(time.round()).replace(".0 s", " s"),
+        time if time < 59.5 => format!("{time:.0} s"),
+        time if time < 3597.0 => format!("{:.1} min", time / 60.0),
+        time if time < 99.95 * 3600.0 => format!("{:.1} h", time / 3600.0),
+        time => format!("{} h", grouped((time / 3600.0).round() as u64)),
     }
 }
 
@@ -263,7 +266,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_whole_seconds() {
-        assert_eq!([0.0, 0.4, 12.6, 3605.2].map(whole), ["0 s", "< 1 s", "13 s", "1 h 5 s"]);
+    fn times_are_short() {
+        assert_eq!(
+            [0.0, 0.4, 12.6, 59.7, 1500.0, 3596.0, 3605.2, 45_000.0, 4_000_000.0].map(whole),
+            ["0 s", "< 1 s", "13 s", "1.0 min", "25.0 min", "59.9 min", "1.0 h", "12.5 h", "1 111 h"]
+        );
     }
 }

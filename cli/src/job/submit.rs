@@ -1,5 +1,5 @@
 //! `tidemill job submit`: gathers the files of a job, sends them, and queues it.
-use super::queue;
+use super::{naming, queue};
 use crate::answer;
 use crate::arguments::{OutputForm, SubmitJobArguments};
 use crate::cluster::{ask, client, json, send};
@@ -21,6 +21,8 @@ use tidemill_spec::units::{Bytes, TimeSpan};
 
 /// Name of the result of a `profile`.
 const PROFILE: &str = "profile.yaml";
+/// Names of the results of a `train`; it leaves those that its model has.
+const TRAINED: [&str; 4] = ["report.json", "weights.json", "model.onnx", "model.yaml"];
 
 fn wrong(text: impl Into<String>) -> Failure {
     Failure::new(Kind::Configuration, text.into())
@@ -29,15 +31,26 @@ fn wrong(text: impl Into<String>) -> Failure {
 /// Queues a job.
 pub(crate) fn submit(arguments: &SubmitJobArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let (spec, folder) = spec_of(arguments)?;
-    let gathered = gather(&spec, &folder)?;
-    let client = client(&arguments.of)?;
+    let mut gathered = gather(&spec, &folder)?;
+    if let Some(file) = &arguments.file {
+        of_training(&spec, file, &mut gathered)?;
+    }
+    if spec.kind == JobKind::Command {
+        let travels: Vec<String> = gathered.submission.files.iter().map(|file| file.path.clone()).collect();
+        let hints = naming::hints(&arguments.command, &travels, &folder);
+        hints.iter().for_each(|hint| terminal.warning(hint));
+    }
+    let client = client(&arguments.asked.of)?;
     send(&client, &gathered.files, terminal)?;
     let job: JobView = ask(client.post("/v1/jobs", &gathered.submission))?;
+    if let Some(obstacle) = &job.obstacle {
+        terminal.warning(&format!("job {} waits, because no worker can take it now: {obstacle}", job.job));
+    }
     if arguments.follow {
         terminal.note(&format!("job {} is {}", job.job, job.state));
-        return queue::follow(&client, &job.job, arguments.output);
+        return queue::follow(&client, &job.job, arguments.asked.output);
     }
-    match arguments.output {
+    match arguments.asked.output {
         OutputForm::Json => json("job", &job)?,
         OutputForm::Table => writeln!(answer::out(), "{}", job.job)?,
     }
@@ -52,8 +65,8 @@ fn spec_of(arguments: &SubmitJobArguments) -> anyhow::Result<(JobSpec, PathBuf)>
             (JobFile::load(file)?.job, folder.unwrap_or(Path::new(".")).to_owned())
         }
         None => {
-            let program = arguments.command.first().map_or("", String::as_str);
-            (JobSpec::of_command(&name_of(program), arguments.command.iter().cloned()), PathBuf::from("."))
+            let name = naming::name_of(&arguments.command);
+            (JobSpec::of_command(&name, arguments.command.iter().cloned()), PathBuf::from("."))
         }
     };
     if let Some(name) = &arguments.name {
@@ -86,16 +99,6 @@ fn spec_of(arguments: &SubmitJobArguments) -> anyhow::Result<(JobSpec, PathBuf)>
     Ok((spec, folder))
 }
 
-/// A name for a job of a program.
-fn name_of(program: &str) -> String {
-    let file = Path::new(program).file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
-    let plain: String =
-        file.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }).collect();
-    let plain: String =
-        plain.trim_start_matches(|c: char| !c.is_ascii_lowercase()).chars().take(40).collect();
-    if plain.is_empty() { "job".to_owned() } else { plain }
-}
-
 /// A submission, and where its files are here, by digest.
 struct Sent {
     submission: JobSubmission,
@@ -110,8 +113,12 @@ fn gather(spec: &JobSpec, folder: &Path) -> anyhow::Result<Sent> {
         of_workflow(spec, &gathered, &path, &mut sent)?;
     }
     let mut paths = BTreeSet::new();
-    for path in &spec.files {
+    let of_train = spec.train.iter().flat_map(|train| std::iter::once(&train.dataset).chain(&train.from));
+    for path in spec.files.iter().chain(of_train) {
         all_at(folder, Path::new(&path.value), &mut paths)?;
+    }
+    for path in spec.train.iter().flat_map(|train| crate::train::files_of(train, folder)) {
+        all_at(folder, &path, &mut paths)?;
     }
     // A program of the job is one of its files.
     let program = spec.command.first().filter(|program| program.contains('/') && !program.starts_with('/'));
@@ -160,10 +167,34 @@ fn submission(spec: &JobSpec) -> JobSubmission {
         preemptible: spec.preemptible,
         checkpoint_within_milliseconds: spec.checkpoint_within.value.0.div_ceil(1_000_000),
         signal: spec.signal,
-        environment: spec.environment.clone(),
+        environment: spec
+            .environment
+            .iter()
+            .map(|(name, value)| (name.clone(), value.value.clone()))
+            .collect(),
         files: Vec::new(),
         results: texts(&spec.results),
+        survive: spec.train.as_ref().map_or(0, |train| train.survive.value),
     }
+}
+
+/// Adds what a `train` needs beside its dataset: its own file, with the variables that it names.
+fn of_training(spec: &JobSpec, file: &Path, sent: &mut Sent) -> anyhow::Result<()> {
+    if spec.kind != JobKind::Train {
+        return Ok(());
+    }
+    let variables = bundle::variables_of(file).map_err(|error| wrong(error.to_string()))?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (digest, bytes) = digest_of_file(file).map_err(|error| wrong(error.to_string()))?;
+    let submission = &mut sent.submission;
+    submission.environment.extend(variables);
+    submission.command = ["tidemill", "train", name.as_str(), "--out", "."].map(str::to_owned).to_vec();
+    submission.results.extend(TRAINED.map(str::to_owned));
+    if !submission.files.iter().any(|of| of.path == name) {
+        submission.files.push(BundleFile { path: name, digest: digest.clone(), bytes });
+        sent.files.insert(digest, file.to_owned());
+    }
+    Ok(())
 }
 
 /// Adds what a `profile` or a `backfill` of a workflow needs.
@@ -207,20 +238,6 @@ fn sinks(workflow: &Value) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_gives_its_job_a_name() {
-        for (program, name) in [
-            ("sleep", "sleep"),
-            ("./Train_all.sh", "train-all"),
-            ("/usr/bin/7z", "z"),
-            ("", "job"),
-            ("42", "job"),
-        ] {
-            assert_eq!(name_of(program), name);
-            assert!(is_name(&name_of(program)));
-        }
-    }
 
     #[test]
     fn results_of_a_backfill_are_the_files_of_its_sinks() {

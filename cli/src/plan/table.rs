@@ -374,7 +374,16 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
     table.row([
         "rate".to_owned(),
         rate(wanted),
-        most.map_or_else(|| "any".to_owned(), |most| format!("up to {}", rate(most))),
+        most.map_or_else(
+            || "any".to_owned(),
+            |most| {
+                format!(
+                    "up to {}{}",
+                    rate(most),
+                    if problem.limits.survive > 0 { " before a loss" } else { "" }
+                )
+            },
+        ),
         match is_rate_denied {
             true => DENIED.to_owned(),
             false => most.map_or_else(String::new, |most| rate((most - wanted).max(0.0))),
@@ -407,7 +416,7 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
             "survival".to_owned(),
             format!("{losses} lost at a time"),
             format!("{fallbacks} of {fallbacks} losses"),
-            String::new(),
+            format!("{} after each", rate(wanted)),
         ]);
     }
     let expected = answer.expectation.and_then(Expectation::slowest_level);

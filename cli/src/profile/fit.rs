@@ -83,7 +83,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
         };
         // A change of the workflow was reported; the new profile is for the present one.
         fitting.workflow.name.clone_from(&subject.workflow.name.value);
-        fitting.workflow.digest = Some(subject.workflow.digest());
+        fitting.workflow.digest = Some(subject.workflow.profiled_digest());
         let text = written(&fitting)?;
         target.write(|out| out.write_all(text.as_bytes()))?;
     }

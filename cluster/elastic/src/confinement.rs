@@ -5,9 +5,11 @@
 //! number of its threads. Limits are optional.
 use crate::cgroup::{Group, GroupError, Hierarchy, HierarchyError, Version};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::VecDeque;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Group to which a process of version 2 moves, so that its own can have child groups.
 const OWN_LEAF: &str = "tidemill-agent";
@@ -15,6 +17,8 @@ const OWN_LEAF: &str = "tidemill-agent";
 pub const PREFIX: &str = "tidemill-";
 /// Length of the periods of fixed limits, microseconds.
 const PERIOD: u64 = 100_000;
+/// Ended groups that are remembered because the system killed one of their processes for its memory.
+const MOST_KILLED: usize = 256;
 
 /// Error of confining processes.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +60,8 @@ pub struct Confinement {
     hierarchy: Hierarchy,
     /// Path of the group of all runs, by controller `cpu`, `cpuacct` and `memory`.
     base: [String; 3],
+    /// Names of released groups that ran out of memory, the newest last.
+    killed: Arc<Mutex<VecDeque<String>>>,
 }
 
 const CONTROLLERS: [&str; 3] = ["cpu", "cpuacct", "memory"];
@@ -79,7 +85,7 @@ impl Confinement {
             make_room(&hierarchy.folder("memory", &own[2]))?;
         }
         let base = own.map(|path| format!("{path}/{}", plain(name)));
-        let confinement = Self { hierarchy, base };
+        let confinement = Self { hierarchy, base, killed: Arc::default() };
         confinement.make("")?;
         confinement.sweep();
         Ok(confinement)
@@ -191,16 +197,20 @@ impl Confinement {
         fs::write(&path, weight).map_err(|source| GroupError::System { path, source }.into())
     }
 
-    /// Ends all processes in the group of a process.
-    pub fn end(&self, run: &str, name: &str) {
+    /// Ends all processes in the group of a process. Returns those that were there.
+    pub fn end(&self, run: &str, name: &str) -> Vec<Pid> {
         let group = format!("{}/{}", plain(run), plain(name));
-        for folder in self.folders(&group) {
-            let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-            let pids = processes.lines().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw));
-            for pid in pids {
-                let _ = kill_process(pid, Signal::KILL); // it may just have ended
-            }
-        }
+        self.folders(&group).iter().flat_map(|folder| end_in(folder)).collect()
+    }
+
+    /// Ends all processes in the groups of runs whose names begin like this. Returns those that were there.
+    pub fn end_beneath(&self, prefix: &str) -> Vec<Pid> {
+        let prefix = plain(prefix);
+        let is_of_it = |run: &fs::DirEntry| run.file_name().to_string_lossy().starts_with(&prefix);
+        let folders = |of: PathBuf| fs::read_dir(of).into_iter().flatten().flatten();
+        let runs = self.folders("").into_iter().flat_map(folders).filter(is_of_it);
+        let groups = runs.flat_map(|run| folders(run.path()));
+        groups.flat_map(|group| end_in(&group.path())).collect()
     }
 
     fn open_group(&self, group: &str) -> Result<Box<dyn Group>, GroupError> {
@@ -219,11 +229,26 @@ impl Confinement {
     /// the next time.
     pub fn release(&self, run: &str, name: &str) {
         let run = plain(run);
+        let group = format!("{run}/{}", plain(name));
+        let counters = self.open_group(&group).and_then(|mut group| group.counters());
+        if counters.is_ok_and(|counters| counters.killed > 0) {
+            let mut killed = self.killed.lock().unwrap_or_else(PoisonError::into_inner);
+            killed.push_back(group);
+            while killed.len() > MOST_KILLED {
+                killed.pop_front();
+            }
+        }
         for group in [format!("{run}/{}", plain(name)), run] {
             for folder in self.folders(&group) {
                 let _ = fs::remove_dir(folder); // one with others in it stays
             }
         }
+    }
+
+    /// Whether the system killed a process of a group for its memory, once the group is released.
+    pub fn ran_out_of_memory(&self, run: &str, name: &str) -> bool {
+        let killed = self.killed.lock().unwrap_or_else(PoisonError::into_inner);
+        killed.contains(&format!("{}/{}", plain(run), plain(name)))
     }
 
     /// Removes all idle groups of runs, and idle groups of killed agents beside this one.
@@ -248,6 +273,24 @@ impl Confinement {
         }
         self.folders("").iter().all(|folder| !folder.exists())
     }
+}
+
+/// Ends the processes of a group; those that were there.
+fn end_in(folder: &Path) -> Vec<Pid> {
+    let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let pids: Vec<Pid> =
+        processes.lines().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect();
+    if pids.is_empty() {
+        return pids;
+    }
+    // All at once, with those that are being forked, where the kernel can.
+    let kill = fs::OpenOptions::new().write(true).open(folder.join("cgroup.kill"));
+    if kill.and_then(|mut file| file.write_all(b"1")).is_err() {
+        for pid in &pids {
+            let _ = kill_process(*pid, Signal::KILL); // it may just have ended
+        }
+    }
+    pids
 }
 
 /// These limits are never raised.
@@ -348,6 +391,29 @@ mod tests {
             (read("memory.high"), read("memory.max")),
             ("max".to_owned(), (100_u64 << 20).to_string())
         );
+    }
+
+    #[test]
+    fn a_group_that_ran_out_of_memory_is_remembered() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpu memory").unwrap();
+        fs::write(root.path().join("cgroup.procs"), "").unwrap();
+        fs::create_dir(root.path().join("own")).unwrap();
+        let hierarchy = Hierarchy::find(root.path()).unwrap();
+        let own = ["/own"; 3].map(str::to_owned);
+        let confinement = Confinement::beneath(hierarchy, own, "tidemill-test").unwrap();
+        let folder = |name: &str| root.path().join("own/tidemill-test/job-train").join(name);
+        for name in ["0-1", "1-1"] {
+            fs::create_dir_all(folder(name)).unwrap();
+            crate::cgroup::v2_files(&folder(name));
+        }
+        fs::write(folder("1-1").join("memory.events"), "high 0\noom_kill 0\n").unwrap();
+        assert!(!confinement.ran_out_of_memory("job:train", "0-1"), "it is not released yet");
+        for name in ["0-1", "1-1"] {
+            confinement.release("job:train", name);
+        }
+        assert!(confinement.clone().ran_out_of_memory("job:train", "0-1"));
+        assert!(!confinement.ran_out_of_memory("job:train", "1-1"));
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Account {
         self.counted = now;
         match self.phase {
             Phase::Running => {
-                let service = Service::of(self.weight, passed);
+                let service = Service::of(self.weight_now(), passed);
                 self.service += service;
                 self.recent_service += service;
                 self.recent_run = self.recent_run + passed;
@@ -142,6 +142,20 @@ impl Account {
         self.phase = Phase::Waiting;
         self.shares.clear();
         self.reason = reason;
+    }
+
+    /// Has fewer tasks on a machine. Its service counts for those that are left.
+    pub(crate) fn shrink(&mut self, machine: &str, tasks: u32) {
+        for share in self.shares.iter_mut().filter(|share| share.machine == machine) {
+            share.tasks = share.tasks.saturating_sub(tasks);
+        }
+        self.shares.retain(|share| share.tasks > 0);
+    }
+
+    /// Returns the weight of the tasks that it has now.
+    fn weight_now(&self) -> u64 {
+        let tasks: u64 = self.shares.iter().map(|share| u64::from(share.tasks)).sum();
+        self.weight * tasks / u64::from(self.job.tasks.max(1))
     }
 
     /// Moves to the first queue, with nothing attained (Tiresias, section 3.3.2.3).

@@ -64,6 +64,21 @@ pub enum Event {
         /// Id of the job.
         job: String,
     },
+    /// Tasks of a job that continues without them have died, and what they had of a machine is free.
+    Shrunk {
+        /// Id of the job.
+        job: String,
+        /// Name of the machine.
+        machine: String,
+        /// Number of tasks.
+        tasks: u32,
+    },
+    /// Nothing is heard of a machine. Its jobs stay until they are [`Event::Lost`], and no job starts there until the next
+    /// [`Event::Capacity`].
+    Silent {
+        /// Name of the machine.
+        machine: String,
+    },
     /// A machine has other resources for jobs than before: it joined, left (nothing), or streams took or returned some.
     Capacity {
         /// Name of the machine.
@@ -73,9 +88,25 @@ pub enum Event {
         /// Time within which jobs above that must have left. Preempted jobs get the lesser of this and their own
         /// [`Job::checkpoint_within`].
         within: Time,
+        /// Cause, if it is less.
+        #[serde(default)]
+        cause: Cause,
     },
     /// Time passed: [`Queue::next_wake`](crate::Queue::next_wake) is reached.
     Tick,
+}
+
+/// Cause of less resources for jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Streams need them.
+    #[default]
+    Streams,
+    /// The machine is drained: it shall take no work.
+    Drained,
+    /// The machine offers less.
+    Smaller,
 }
 
 /// A decision about one job. The caller carries it out and reports the result as an [`Event`].
@@ -129,10 +160,13 @@ pub enum Reason {
         /// Its own rank in words.
         own_rank: String,
     },
-    /// The machine's resources are needed by streams, or the machine leaves.
+    /// The machine has less for jobs.
     CapacityTaken {
         /// The machine.
         machine: String,
+        /// Cause.
+        #[serde(default)]
+        cause: Cause,
     },
     /// More than all machines together have for jobs.
     TooWide {
@@ -140,6 +174,9 @@ pub enum Reason {
         most: u64,
         /// Tasks that it needs.
         tasks: u32,
+        /// The resource that is scarce, in words; none: of an earlier version.
+        #[serde(default)]
+        obstacle: Option<String>,
     },
     /// Jobs with a better rank, or that cannot be preempted, leave too little.
     Behind {
@@ -192,10 +229,13 @@ impl fmt::Display for Reason {
             Self::Overtaken { by, rank, own_rank } => {
                 write!(f, "{by} ({rank}) ranks before it ({own_rank}) and needs its machines")
             }
-            Self::CapacityTaken { machine } => {
-                write!(f, "{machine} has less for jobs now: streams need it, or it leaves")
-            }
-            Self::TooWide { most, tasks } => {
+            Self::CapacityTaken { machine, cause } => match cause {
+                Cause::Streams => write!(f, "{machine} has less for jobs now: streams need it"),
+                Cause::Drained => write!(f, "{machine} is drained"),
+                Cause::Smaller => write!(f, "{machine} has less for jobs now: its agent offers less"),
+            },
+            Self::TooWide { obstacle: Some(obstacle), .. } => f.write_str(obstacle),
+            Self::TooWide { most, tasks, .. } => {
                 write!(f, "needs {tasks} tasks at once; without other jobs {most} would fit")
             }
             Self::Behind { fit, tasks, ahead } if ahead.is_empty() => {

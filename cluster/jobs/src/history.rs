@@ -19,6 +19,8 @@ const COLUMNS: &[Column] = &[column("service", "service"), column("duration", "s
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<Service>", into = "Vec<Service>")]
 pub struct History {
+    /// The oldest job first.
+    arrived: Vec<Service>,
     /// Ascending.
     services: Vec<Service>,
     /// Sums of the first services, in slot-seconds; one more than there are services.
@@ -39,14 +41,15 @@ impl From<Vec<Service>> for History {
 
 impl From<History> for Vec<Service> {
     fn from(history: History) -> Self {
-        history.services
+        history.arrived
     }
 }
 
 impl History {
     /// Creates the distribution of these services.
     pub fn of(services: impl IntoIterator<Item = Service>) -> Self {
-        let mut services: Vec<Service> = services.into_iter().collect();
+        let arrived: Vec<Service> = services.into_iter().collect();
+        let mut services = arrived.clone();
         services.sort_unstable();
         let mut sums = vec![0.0];
         let mut sum = 0.0;
@@ -54,7 +57,22 @@ impl History {
             sum += service.slot_seconds();
             sum
         }));
-        Self { services, sums }
+        Self { arrived, services, sums }
+    }
+
+    /// Adds the service of a job that has just ended, and forgets the oldest beyond `most`.
+    ///
+    /// ```
+    /// use tidemill_jobs::{History, Service};
+    /// let mut history = History::of([4.0, 8.0].map(Service::of_slot_seconds));
+    /// history.add(Service::of_slot_seconds(1.0), 2);
+    /// assert_eq!(history, History::of([8.0, 1.0].map(Service::of_slot_seconds)));
+    /// ```
+    pub fn add(&mut self, service: Service, most: usize) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        arrived.push(service);
+        let surplus = arrived.len().saturating_sub(most);
+        *self = Self::of(arrived.into_iter().skip(surplus));
     }
 
     /// Reads a table with a column `service`: slot-seconds of past jobs, a line each. The published samples of GPU times, with a column

@@ -65,12 +65,15 @@ pub struct Machine {
     pub name: String,
     /// Resources for jobs.
     pub capacity: Resources,
+    /// Whether nothing is known of it at present: its jobs stay, and none starts there.
+    #[serde(default)]
+    pub is_silent: bool,
 }
 
 impl Machine {
     /// Creates a machine.
     pub fn new(name: impl Into<String>, capacity: Resources) -> Self {
-        Self { name: name.into(), capacity }
+        Self { name: name.into(), capacity, is_silent: false }
     }
 }
 

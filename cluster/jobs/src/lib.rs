@@ -45,13 +45,13 @@ pub mod trace;
 pub mod workload;
 
 pub use account::{Account, Phase};
-pub use event::{Action, Decision, Event, Reason};
+pub use event::{Action, Cause, Decision, Event, Reason};
 pub use history::History;
 pub use job::{Job, Machine, Share};
 pub use measures::{Measures, Spread};
 pub use pack_limit::{Compared, PackLimit, learnt_limit};
 pub use placement::{Packing, place};
-pub use queue::{Explanation, Queue, QueueError};
+pub use queue::{Explanation, Queue, QueueError, obstacle};
 pub use resources::{Rates, Resources, Service};
 pub use settings::{Settings, SettingsError};
 pub use time::Time;

@@ -1,13 +1,16 @@
 //! The queue: a pure function of its state, the time and an event.
 mod explanation;
+mod obstacle;
 mod walk;
 
 pub use explanation::Explanation;
+pub use obstacle::obstacle;
 
 use crate::account::{Account, Phase};
 use crate::policy::{self, Policy, Turn, Urgency, View};
 use crate::{
-    Action, Decision, Event, History, Job, Machine, Reason, Resources, Service, Settings, SettingsError, Time,
+    Action, Cause, Decision, Event, History, Job, Machine, Reason, Resources, Service, Settings,
+    SettingsError, Time,
 };
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -120,6 +123,7 @@ impl Queue {
         if let Some(policy) = policy::find(&settings.policy)
             && policy.needs_history()
             && self.history.is_empty()
+            && settings.remembered == 0
         {
             return Err(SettingsError::History(policy.name()));
         }
@@ -133,6 +137,16 @@ impl Queue {
     /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Returns the services of past jobs.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Whether its policy ranks by the services of past jobs.
+    pub fn uses_history(&self) -> bool {
+        self.policy().needs_history()
     }
 
     /// Returns the time of the last event.
@@ -184,17 +198,17 @@ impl Queue {
         for account in self.accounts.values_mut() {
             account.count(self.now);
         }
-        let mut changed: BTreeMap<String, Time> = BTreeMap::new();
+        let mut changed: BTreeMap<String, (Time, Cause)> = BTreeMap::new();
         for event in events {
-            if let Event::Capacity { machine, within, .. } = &event {
-                changed.insert(machine.clone(), *within);
+            if let Event::Capacity { machine, within, cause, .. } = &event {
+                changed.insert(machine.clone(), (*within, *cause));
             }
             self.take(event)?;
         }
         self.promote();
         let mut decisions = Vec::new();
-        for (machine, within) in changed {
-            self.take_back(&machine, within, &mut decisions);
+        for (machine, (within, cause)) in changed {
+            self.take_back(&machine, within, cause, &mut decisions);
         }
         decisions.extend(self.walk());
         Ok(decisions)
@@ -233,7 +247,14 @@ impl Queue {
                 }
             }
             Event::Measured { job, skew } => self.known(&job)?.job.skew = Some(skew),
-            Event::Ended { job } | Event::Failed { job } | Event::Cancelled { job } => {
+            Event::Ended { job } => {
+                let service = self.known(&job)?.service;
+                self.accounts.remove(&job);
+                if self.settings.remembered > 0 {
+                    self.history.add(service, self.settings.remembered);
+                }
+            }
+            Event::Failed { job } | Event::Cancelled { job } => {
                 self.known(&job)?;
                 self.accounts.remove(&job);
             }
@@ -257,17 +278,32 @@ impl Queue {
                 account.progress = account.checkpoint;
                 account.wait(Reason::Lost);
             }
+            Event::Shrunk { job, machine, tasks } => self.known(&job)?.shrink(&machine, tasks),
+            Event::Silent { machine } => {
+                match self.is_used(&machine) {
+                    true => {
+                        if let Some(machine) = self.machines.get_mut(&machine) {
+                            machine.is_silent = true;
+                        }
+                    }
+                    false => drop(self.machines.remove(&machine)),
+                };
+            }
             Event::Capacity { machine, capacity, .. } => {
-                let mut shares = self.accounts.values().flat_map(|account| &account.shares);
-                let is_gone =
-                    capacity == Resources::default() && !shares.any(|share| share.machine == machine);
+                let is_gone = capacity == Resources::default() && !self.is_used(&machine);
                 match is_gone {
                     true => self.machines.remove(&machine),
-                    false => self.machines.insert(machine.clone(), Machine { name: machine, capacity }),
+                    false => self.machines.insert(machine.clone(), Machine::new(machine, capacity)),
                 };
             }
         }
         Ok(())
+    }
+
+    /// Whether a job holds something of a machine.
+    pub fn is_used(&self, machine: &str) -> bool {
+        let mut shares = self.accounts.values().flat_map(|account| &account.shares);
+        shares.any(|share| share.machine == machine)
     }
 
     fn submit(&mut self, job: Job) -> Result<(), QueueError> {
@@ -385,7 +421,7 @@ impl Queue {
     }
 
     /// Preempts jobs on a machine that has less than the jobs there hold: those that may be preempted first, of these the last in rank.
-    fn take_back(&mut self, machine: &str, within: Time, decisions: &mut Vec<Decision>) {
+    fn take_back(&mut self, machine: &str, within: Time, cause: Cause, decisions: &mut Vec<Decision>) {
         let Some(capacity) = self.machines.get(machine).map(|machine| machine.capacity.clone()) else {
             return;
         };
@@ -404,7 +440,7 @@ impl Queue {
             }
             let Some(account) = self.accounts.get_mut(&job) else { continue };
             held.take(&account.job.demand, u64::from(tasks));
-            let reason = Reason::CapacityTaken { machine: machine.to_owned() };
+            let reason = Reason::CapacityTaken { machine: machine.to_owned(), cause };
             let limit = within.min(account.job.checkpoint_within);
             decisions.push(preempt(account, self.now + limit, reason));
         }

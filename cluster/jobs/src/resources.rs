@@ -22,6 +22,8 @@ pub struct Resources {
     pub millicores: u64,
     /// Main memory in bytes.
     pub memory: u64,
+    /// Number of tasks of a machine at most; 1 of each task of a cluster. A trace has 0: its tasks are not counted.
+    pub places: u64,
     /// Number of devices by type.
     pub devices: BTreeMap<String, u64>,
 }
@@ -40,6 +42,7 @@ impl Resources {
             fit(self.slots, demand.slots),
             fit(self.millicores, demand.millicores),
             fit(self.memory, demand.memory),
+            fit(self.places, demand.places),
         ]
         .into_iter()
         .chain(devices)
@@ -66,6 +69,7 @@ impl Resources {
         self.slots = changed(self.slots, demand.slots);
         self.millicores = changed(self.millicores, demand.millicores);
         self.memory = changed(self.memory, demand.memory);
+        self.places = changed(self.places, demand.places);
         for (kind, needs) in &demand.devices {
             let has = self.devices.entry(kind.clone()).or_default();
             *has = changed(*has, *needs);
@@ -77,6 +81,7 @@ impl Resources {
         self.slots >= other.slots
             && self.millicores >= other.millicores
             && self.memory >= other.memory
+            && self.places >= other.places
             && other.devices.iter().all(|(kind, count)| self.device(kind) >= *count)
     }
 
@@ -88,6 +93,7 @@ impl Resources {
             slots: self.slots.min(other.slots),
             millicores: self.millicores.min(other.millicores),
             memory: self.memory.min(other.memory),
+            places: self.places.min(other.places),
             devices: devices.collect(),
         }
     }
@@ -228,6 +234,16 @@ mod tests {
         machine.give(&task, 2);
         assert_eq!(machine, whole);
         assert_eq!(task.to_string(), "1 core, 1GiB, 1 gpu");
+    }
+
+    #[test]
+    fn a_machine_has_places_for_a_number_of_tasks() {
+        let mut machine = Resources { millicores: 2000, places: 12, ..Resources::default() };
+        let tiny = Resources { millicores: 1, places: 1, ..Resources::default() };
+        assert_eq!(machine.tasks(&tiny), 12);
+        machine.take(&tiny, 12);
+        assert_eq!((machine.tasks(&tiny), machine.millicores), (0, 1988));
+        assert_eq!(Rates::default().weight(&tiny, 1), 1, "a place is no service");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Settings {
     pub promote_knob: Option<f64>,
     /// Time for which a started job is not preempted for another. Default: 1min, about the cost of a preemption.
     pub least_run: Time,
+    /// Number of jobs that have ended whose services the queue remembers, as its history. 0: the history stays as it is given. Default: 0.
+    pub remembered: usize,
     /// Skew above which a gang is packed onto the fewest machines.
     pub pack_limit: PackLimit,
     /// Amounts that count as one slot.
@@ -42,6 +44,7 @@ impl Default for Settings {
             interval: Time::of_seconds(60),
             promote_knob: None,
             least_run: Time::of_seconds(60),
+            remembered: 0,
             pack_limit: PackLimit::default(),
             rates: Rates::default(),
         }

@@ -2,7 +2,7 @@
 //! a job holds its machines while it writes its checkpoint, and again, without computing, while it resumes.
 use crate::account::Account;
 use crate::{
-    Action, Decision, Event, History, Job, Machine, Queue, QueueError, Resources, Service, Settings,
+    Action, Cause, Decision, Event, History, Job, Machine, Queue, QueueError, Resources, Service, Settings,
     SettingsError, Time,
 };
 use serde::Serialize;
@@ -273,7 +273,7 @@ impl<'a> Simulation<'a> {
             Happening::Released { job } => Some(Event::Released { job: id(job), is_kept: true }),
             Happening::Change { change } => {
                 let Change { machine, capacity, within, .. } = self.input.changes[change].clone();
-                Some(Event::Capacity { machine, capacity, within })
+                Some(Event::Capacity { machine, capacity, within, cause: Cause::Streams })
             }
             Happening::Started { job, start } => {
                 let course = &mut self.courses[job];

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemill_jobs::cluster::equal_machines;
 use tidemill_jobs::simulator::{Change, Input, TracedJob, simulate};
 use tidemill_jobs::{
-    Action, Decision, Event, History, Job, Machine, PackLimit, Phase, Queue, Reason, Resources, Service,
-    Settings, Time, policy,
+    Action, Cause, Decision, Event, History, Job, Machine, PackLimit, Phase, Queue, Reason, Resources,
+    Service, Settings, Time, policy,
 };
 
 fn job(id: usize, tasks: u32, submitted: u64, is_preemptible: bool, skew: Option<f64>) -> Job {
@@ -160,6 +160,7 @@ fn exercise(watched: &mut Watched, jobs: &[TracedJob], choices: &[u16]) {
                 machine: format!("m{}", choice % 3),
                 capacity: Resources::of_slots(u64::from(choice / 3 % 5)),
                 within: Time::of_seconds(2),
+                cause: Cause::Streams,
             }),
             _ => queue.next_wake().map(|wake| {
                 now = now.max(wake);
@@ -284,6 +285,7 @@ fn streams_get_their_machine_back_within_the_stated_time() {
         machine: machine.clone(),
         capacity: Resources::of_slots(slots),
         within: Time::of_seconds(10),
+        cause: Cause::Streams,
     };
     let decisions = watched.apply(now, take(3));
     assert_eq!(decisions.len(), 1, "the preemptible one leaves first, as late as that is in rank");
@@ -308,6 +310,47 @@ fn streams_get_their_machine_back_within_the_stated_time() {
     );
 }
 
+/// Its jobs stay until they are lost, and no other starts there.
+#[test]
+fn a_silent_machine_keeps_its_jobs_and_gets_none() {
+    let settings = Settings { least_run: Time::ZERO, policy: "srtf".into(), ..Settings::default() };
+    let mut queue = Queue::new(settings, equal_machines(2, 2)).unwrap();
+    let timed = |id, tasks, seconds| {
+        let job = job(id, tasks, 0, true, None);
+        Event::Submitted { job: Job { duration: Some(Time::of_seconds(seconds)), ..job } }
+    };
+    queue.apply(Time::ZERO, timed(0, 2, 100)).unwrap();
+    queue.apply(Time::ZERO, Event::Started { job: "j0".into() }).unwrap();
+    let machine = queue.account("j0").unwrap().shares[0].machine.clone();
+    let silent = Event::Silent { machine: machine.clone() };
+    assert!(queue.apply(Time::of_seconds(5), silent).unwrap().is_empty());
+    assert_eq!(queue.account("j0").unwrap().phase, Phase::Running);
+    // A better rank does not take machines that nobody can reach.
+    let decisions = queue.apply(Time::of_seconds(6), timed(1, 2, 10)).unwrap();
+    assert!(
+        matches!(&decisions[..], [Decision { action: Action::Start { shares, .. }, .. }] if shares[0].machine != machine)
+    );
+    queue.apply(Time::of_seconds(6), Event::Started { job: "j1".into() }).unwrap();
+    let decisions = queue.apply(Time::of_seconds(7), timed(2, 3, 1)).unwrap();
+    assert!(decisions.is_empty(), "{decisions:?}");
+    let reason = queue.account("j2").unwrap().reason.to_string();
+    assert!(reason.contains("without other jobs 2 would fit"), "{reason}");
+    // It is heard again: nothing was lost, and its machine counts again.
+    let again = Event::Capacity {
+        machine: machine.clone(),
+        capacity: Resources::of_slots(2),
+        within: Time::of_seconds(2),
+        cause: Cause::Streams,
+    };
+    let mut heard = queue.clone();
+    let decisions = heard.apply(Time::of_seconds(8), again).unwrap();
+    assert!(decisions.iter().any(|decision| decision.job == "j0"), "{decisions:?}");
+    // Its lease ends: its job waits elsewhere, and a machine without jobs is forgotten.
+    queue.apply(Time::of_seconds(40), Event::Lost { job: "j0".into() }).unwrap();
+    queue.apply(Time::of_seconds(40), Event::Silent { machine: machine.clone() }).unwrap();
+    assert!(queue.machines().all(|one| one.name != machine));
+}
+
 #[test]
 fn a_lost_job_falls_back_to_its_checkpoint() {
     let settings = Settings { policy: "srtf".into(), ..Settings::default() };
@@ -328,4 +371,30 @@ fn a_lost_job_falls_back_to_its_checkpoint() {
         queue.apply(Time::of_seconds(51), Event::Released { job: at("j0"), is_kept: true }).unwrap_err();
     assert_eq!(error.to_string(), "the job `j0` is starting: it cannot be released");
     assert!(queue.apply(Time::of_seconds(51), Event::Ended { job: at("j7") }).is_err());
+}
+
+/// A job that continues without a lost task keeps its other machine when the machine of that task is gone.
+#[test]
+fn a_job_that_has_shrunk_is_not_preempted_for_what_it_lost() {
+    let mut queue = Queue::new(Settings::default(), equal_machines(2, 1)).unwrap();
+    queue.apply(Time::ZERO, Event::Submitted { job: job(0, 2, 0, true, None) }).unwrap();
+    queue.apply(Time::ZERO, Event::Started { job: "j0".into() }).unwrap();
+    let machines: Vec<String> = {
+        let shares = &queue.account("j0").unwrap().shares;
+        shares.iter().map(|share| share.machine.clone()).collect()
+    };
+    assert_eq!(machines.len(), 2);
+    let shrunk = Event::Shrunk { job: "j0".into(), machine: machines[0].clone(), tasks: 1 };
+    assert!(queue.apply(Time::of_seconds(10), shrunk).unwrap().is_empty());
+    let gone = Event::Capacity {
+        machine: machines[0].clone(),
+        capacity: Resources::default(),
+        within: Time::of_seconds(10),
+        cause: tidemill_jobs::Cause::default(),
+    };
+    assert!(queue.apply(Time::of_seconds(11), gone).unwrap().is_empty(), "it is not preempted");
+    // Two slots for ten seconds, and one after that.
+    queue.apply(Time::of_seconds(30), Event::Tick).unwrap();
+    let account = queue.account("j0").unwrap();
+    assert_eq!((account.phase, account.service), (Phase::Running, Service::of_slot_seconds(40.0)));
 }

@@ -169,7 +169,10 @@ fn each_line(from: impl Read, mut take: impl FnMut(&str)) {
             match (text.is_empty(), is_whole || (line.len() as u64) < LONGEST) {
                 (true, _) => {}
                 (false, true) => take(text),
-                (false, false) => take(&format!("{text} …")),
+                (false, false) => take(&format!(
+                    "{text} … (the rest of this line is left out: it is longer than {} KiB)",
+                    LONGEST >> 10
+                )),
             }
         }
         is_rest = !is_whole;
@@ -216,7 +219,8 @@ mod tests {
             (found[0].as_str(), found[2].as_str(), found[3].as_str()),
             ("one", "two", "\u{fffd}three")
         );
-        assert!(found[1].len() < LONGEST as usize + 8 && found[1].ends_with('…'));
+        assert!(found[1].len() < LONGEST as usize + 80);
+        assert!(found[1].ends_with("x … (the rest of this line is left out: it is longer than 4 KiB)"));
         each_line(&b"\xff\xfe\n"[..], |line| assert_eq!(line, "\u{fffd}\u{fffd}"));
     }
 

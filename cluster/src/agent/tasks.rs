@@ -3,11 +3,14 @@
 //!
 //! The controller owns a task by the number of its start: this agent has just the tasks that the controller names, and ends the others. Without
 //! an answer to its heartbeats the lease of this agent ends, and all tasks with it.
+mod ending;
+mod environment;
 mod preparing;
 mod saving;
 
 use super::fetching::Fetcher;
 use super::relay::Relay;
+use super::transport::Transport;
 use crate::api::{
     Checkpoint, JobDuties, LogLine, TaskAssignment, TaskDuty, TaskEnd, TaskOrder, TaskStage, TaskStatus,
 };
@@ -15,21 +18,27 @@ use crate::blobs::Blobs;
 use crate::client::Client;
 use crate::clock::boot_nanoseconds;
 use crate::task_process::{Order, ProcessEnd, ProcessTask};
+use ending::{Ending, Left};
+use environment::Known;
 use preparing::{Folders, Prepared};
 use saving::{Mark, Saver};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 use tidemill_elastic::confinement::{Confinement, RunLimits};
 use tidemill_spec::job::JobKind;
 
 /// Weight of a job in processor time, percent of that of a run.
 const WEIGHT: u32 = 10;
+/// Time in which the transport service must know the other ones before a gang starts without it.
+const GROUPS_WITHIN: Duration = Duration::from_secs(10);
 /// Prefix of the names of jobs among those of runs: in logs and control groups.
 pub(crate) const PREFIX: &str = "job:";
 
@@ -50,6 +59,8 @@ struct Task {
     assignment: TaskAssignment,
     folders: Folders,
     stage: Stage,
+    /// Until when it waits for the transport service, without which its gang is no group.
+    waits_until: Option<Instant>,
     /// The time that it was given to stop, milliseconds.
     asked_to_stop: Option<u64>,
     /// The mark of the last checkpoint that was looked at.
@@ -84,6 +95,8 @@ pub(super) struct Settings {
     pub(super) worker: String,
     /// Control groups, where this process may make them.
     pub(super) confinement: Option<Confinement>,
+    /// The transport service, by which the tasks of a gang are a group.
+    pub(super) transport: Transport,
 }
 
 /// See the module.
@@ -95,22 +108,27 @@ pub(super) struct Tasks {
     relay: Relay,
     all: BTreeMap<Key, Task>,
     /// Processes that are ending.
-    ending: Vec<(Key, u64, Child, PathBuf)>,
+    ending: Vec<Ending>,
     /// End of the lease, by [`boot_nanoseconds`].
     lease_until: u64,
     news: (Sender<News>, Receiver<News>),
 }
 
 impl Tasks {
-    /// Waits until the tasks of an earlier process of the agent have ended, and removes their folders.
+    /// Ends the tasks of an earlier process of the agent, and removes their folders.
+    ///
+    /// # Errors
+    /// A process of such a task does not end: it must not start again.
     pub(super) fn open(
         settings: Settings,
         client: &Arc<Client>,
         fetcher: &Arc<Fetcher>,
         blobs: &Arc<Blobs>,
-    ) -> Self {
-        preparing::clear(&settings.root);
-        Self {
+    ) -> Result<Self, String> {
+        preparing::clear(&settings.root, settings.confinement.as_ref()).map_err(|error| {
+            format!("{error}; this worker starts no tasks beside them: start it again, or the machine")
+        })?;
+        Ok(Self {
             settings,
             client: Arc::clone(client),
             fetcher: Arc::clone(fetcher),
@@ -120,7 +138,7 @@ impl Tasks {
             ending: Vec::new(),
             lease_until: 0,
             news: channel(),
-        }
+        })
     }
 
     /// Digests of the files that its tasks need, and those of these duties.
@@ -159,7 +177,7 @@ impl Tasks {
         let key = (duty.job, duty.rank);
         if !self.all.contains_key(&key) {
             // An earlier start of it may still be ending here.
-            let is_ending = self.ending.iter().any(|(other, ..)| *other == key);
+            let is_ending = self.ending.iter().any(|other| other.key == key);
             if let Some(assignment) = duty.task.filter(|_| !is_ending) {
                 self.prepare(key, duty.incarnation, *assignment);
             }
@@ -191,7 +209,7 @@ impl Tasks {
                         task.say(&Order::Stop(within_milliseconds));
                     }
                     Stage::Preparing | Stage::Ready(_) => {
-                        task.stage = Stage::Ended(TaskEnd::Released { why });
+                        task.stage = Stage::Ended(TaskEnd::Released { why, is_unasked: false });
                     }
                     Stage::Saving | Stage::Ended(_) => {}
                 }
@@ -220,6 +238,7 @@ impl Tasks {
             assignment,
             folders,
             stage,
+            waits_until: None,
             asked_to_stop: None,
             seen: None,
             is_saving: false,
@@ -255,20 +274,18 @@ impl Tasks {
         if submission.kind == JobKind::Backfill {
             command.extend(["--state".to_owned(), "state".to_owned()]);
         }
-        let text = |path: &std::path::Path| path.display().to_string();
-        let mut environment = submission.environment.clone();
-        environment.extend(
-            [
-                ("TIDEMILL_JOB", job.clone()),
-                ("TIDEMILL_RANK", rank.to_string()),
-                ("TIDEMILL_WORLD", task.assignment.world.to_string()),
-                ("TIDEMILL_INCARNATION", task.incarnation.to_string()),
-                ("TIDEMILL_CHECKPOINT", text(&task.folders.checkpoint)),
-                ("TIDEMILL_FIRST", first.to_owned()),
-                ("TIDEMILL_WORKER", settings.worker.clone()),
-            ]
-            .map(|(name, value)| (name.to_owned(), value)),
-        );
+        let net = settings.transport.socket();
+        let known = Known {
+            job,
+            rank: *rank,
+            size: task.assignment.world,
+            incarnation: task.incarnation,
+            worker: &settings.worker,
+            checkpoint: &task.folders.checkpoint,
+            first,
+            net: net.as_deref(),
+        };
+        let environment = known.variables(&submission.environment);
         let order = ProcessTask {
             command,
             environment,
@@ -284,8 +301,8 @@ impl Tasks {
         };
         let mut child = Command::new(program)
             .args(arguments)
-            .env_remove(tidemill_app::processes::TOKEN_VARIABLE)
-            .env_remove("TIDEMILL_JOIN_TOKEN")
+            .env_clear()
+            .envs(environment::passed(std::env::vars_os()))
             .env("ORT_DISABLE_TELEMETRY", "1")
             .current_dir(&task.folders.work)
             .stdin(Stdio::piped())
@@ -323,7 +340,7 @@ impl Tasks {
     /// All tasks, as the controller should know them.
     pub(super) fn statuses(&mut self) -> Vec<TaskStatus> {
         self.hear();
-        self.reap();
+        self.ending.retain_mut(|ending| !ending.is_over());
         let keys: Vec<Key> = self.all.keys().cloned().collect();
         for key in &keys {
             self.look_at(key);
@@ -334,6 +351,7 @@ impl Tasks {
             incarnation: task.incarnation,
             stage: match &task.stage {
                 Stage::Preparing => TaskStage::Preparing,
+                Stage::Ready(_) if task.waits_until.is_some() => TaskStage::Preparing,
                 Stage::Ready(listener) => {
                     TaskStage::Ready { port: listener.local_addr().map_or(0, |address| address.port()) }
                 }
@@ -362,6 +380,8 @@ impl Tasks {
                         continue; // it was asked to stop meanwhile
                     }
                     task.seen = Mark::of(&task.folders.checkpoint);
+                    task.waits_until =
+                        (task.assignment.world > 1).then(|| crate::clock::instant() + GROUPS_WITHIN);
                     task.stage = match prepared {
                         Ok(Prepared { listener }) => Stage::Ready(listener),
                         Err(why) => Stage::Ended(TaskEnd::NotStarted { why }),
@@ -400,27 +420,42 @@ impl Tasks {
     /// Looks whether a task has ended, or has a new checkpoint.
     fn look_at(&mut self, key: &Key) {
         let Some(task) = self.all.get_mut(key) else { return };
+        if let Some(until) = task.waits_until.filter(|_| matches!(task.stage, Stage::Ready(_))) {
+            let why = self.settings.transport.not_in_groups();
+            if let Some(why) = why.as_ref().filter(|_| crate::clock::instant() > until) {
+                let text = format!("it starts although its gang may be no group: {why}");
+                self.relay.say(&log_of(&key.0), &key.1.to_string(), &text);
+            } else if why.is_some() {
+                return;
+            }
+            task.waits_until = None;
+        }
         let Stage::Running { child, .. } = &mut task.stage else { return };
+        let (relay, log, role) = (self.relay.clone(), log_of(&key.0), key.1.to_string());
         let saver = Saver {
             client: Arc::clone(&self.client),
             blobs: Arc::clone(&self.blobs),
             path: format!("/v1/jobs/{}/tasks/{}/{}", key.0, key.1, task.incarnation),
             is_unwanted: Arc::clone(&task.is_unwanted),
+            say: Box::new(move |text| relay.say(&log, &role, text)),
         };
         let (news, name, incarnation) = (self.news.0.clone(), key.clone(), task.incarnation);
         let number =
             task.checkpoint.as_ref().or(task.assignment.from.as_ref()).map_or(0, |one| one.number) + 1;
         let folders = task.folders.clone();
-        if let Ok(Some(_)) = child.try_wait() {
-            let end = ProcessEnd::read(&folders.end);
-            self.end_group(key, incarnation);
-            let Some(task) = self.all.get_mut(key) else { return };
+        if let Ok(Some(status)) = child.try_wait() {
+            let end = ProcessEnd::read(&folders.end).ok_or_else(|| without_end(status));
+            let left = Left::of(self.settings.confinement.as_ref(), key, incarnation, &folders.all);
             task.stage = Stage::Saving;
             let (kind, seen) = (task.assignment.submission.kind, task.seen.take());
             let results = task.assignment.submission.results.clone();
             // A checkpoint that is being saved at this moment has a number, too.
             let number = number + u64::from(task.is_saving);
             let work = move || {
+                // A process that was killed has not ended what its task left.
+                while let Err(error) = left.end(end.is_err(), ending::PATIENCE) {
+                    (saver.say)(&error.to_string());
+                }
                 let (checkpoint, end) = saver.finish(&folders, kind, seen.as_ref(), number, &results, end);
                 let _ = news.send(News::Ended(name, incarnation, checkpoint, end)); // the agent may be ending
             };
@@ -445,38 +480,19 @@ impl Tasks {
         }
     }
 
-    /// Ends what is left in the control group of a task, and removes the group.
-    fn end_group(&self, (job, rank): &Key, incarnation: u64) {
-        if let Some(confinement) = &self.settings.confinement {
-            confinement.end(&log_of(job), &group_of(*rank, incarnation));
-            confinement.release(&log_of(job), &group_of(*rank, incarnation));
-        }
-    }
-
     /// Ends a task that is not wanted any more.
     fn drop_task(&mut self, key: &Key) {
         let Some(mut task) = self.all.remove(key) else { return };
-        let (incarnation, folder) = (task.incarnation, task.folders.all.clone());
+        let folder = &task.folders.all;
+        let left = Left::of(self.settings.confinement.as_ref(), key, task.incarnation, folder);
         match std::mem::replace(&mut task.stage, Stage::Saving) {
             Stage::Running { child, input } => {
                 drop(input); // which ends it
-                self.ending.push((key.clone(), incarnation, child, folder));
+                self.ending.push(Ending::new(key.clone(), left, Some(child)));
             }
-            Stage::Preparing | Stage::Ready(_) | Stage::Saving | Stage::Ended(_) => preparing::remove(folder),
-        }
-    }
-
-    /// Removes the folders of tasks that were ending, and have ended.
-    fn reap(&mut self) {
-        let ending = std::mem::take(&mut self.ending);
-        for (key, incarnation, mut child, folder) in ending {
-            match child.try_wait() {
-                Ok(None) => self.ending.push((key, incarnation, child, folder)),
-                _ => {
-                    self.end_group(&key, incarnation);
-                    preparing::remove(folder);
-                }
-            }
+            // What it left may still be ending.
+            Stage::Saving => self.ending.push(Ending::new(key.clone(), left, None)),
+            Stage::Preparing | Stage::Ready(_) | Stage::Ended(_) => preparing::remove(folder.clone()),
         }
     }
 
@@ -495,11 +511,7 @@ impl Tasks {
         for key in keys {
             self.drop_task(&key);
         }
-        for (key, incarnation, mut child, folder) in std::mem::take(&mut self.ending) {
-            let _ = child.wait(); // it ends by itself, its input is closed
-            self.end_group(&key, incarnation);
-            preparing::remove(folder);
-        }
+        std::mem::take(&mut self.ending).into_iter().for_each(Ending::wait);
     }
 }
 
@@ -522,6 +534,14 @@ impl Task {
 /// Name of the log of a job, among those of runs.
 pub(crate) fn log_of(job: &str) -> String {
     format!("{PREFIX}{job}")
+}
+
+/// Words for the end of a process that did not say how its task ended.
+fn without_end(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("signal {signal} ended the process that runs it"),
+        None => format!("the process that runs it ended with {status}: its log says why"),
+    }
 }
 
 fn group_of(rank: u32, incarnation: u64) -> String {

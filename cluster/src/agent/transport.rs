@@ -6,6 +6,7 @@ use crate::api::GroupDuties;
 use crate::metrics::{NET_RESTARTS, NET_SERVES};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_app::net_process::{GroupHost, GroupsPart, NetTask, PublicPart, Regroup};
 use tidemill_engine::remote::Address;
@@ -52,6 +53,8 @@ struct Shared {
     options: AgentOptions,
     address: IpAddr,
     supervisor: Mutex<Option<Supervisor>>,
+    /// It knows who introduces ranks. A group that begins before ends when it learns that.
+    is_introduced: AtomicBool,
 }
 
 /// The agent's side of the service.
@@ -80,6 +83,7 @@ impl Transport {
             listen: (!options.only_dials).then_some(listen),
             ..GroupsPart::default()
         };
+        let is_introduced = AtomicBool::new(duties.is_some());
         let groups = with(groups, duties.unwrap_or_default());
         Self(Arc::new(Shared {
             groups: Mutex::new(groups),
@@ -89,6 +93,7 @@ impl Transport {
             options: options.clone(),
             address,
             supervisor: Mutex::new(None),
+            is_introduced,
         }))
     }
 
@@ -129,9 +134,24 @@ impl Transport {
         seen.groups.map(|address| address.place().to_owned())
     }
 
+    /// The reason why programs here cannot join groups over all workers yet; none: they can, or there is no service.
+    pub(super) fn not_in_groups(&self) -> Option<String> {
+        if self.0.command.is_empty() {
+            return None;
+        }
+        let seen = locked(&self.0.supervisor).as_ref().map(Supervisor::seen).unwrap_or_default();
+        match (seen.serves, self.0.is_introduced.load(Ordering::Acquire)) {
+            _ if seen.problem.is_some() => seen.problem,
+            (None, _) => Some("the transport service has not started yet".to_owned()),
+            (_, false) => Some("no worker introduces the ranks of groups yet".to_owned()),
+            _ => None,
+        }
+    }
+
     /// Takes part in groups as the controller says; none: as before.
     pub(super) fn take_part(&self, duties: Option<GroupDuties>) {
         let Some(duties) = duties else { return };
+        self.0.is_introduced.store(true, Ordering::Release);
         let mut groups = locked(&self.0.groups);
         let next = with(groups.clone(), duties.clone());
         if next == *groups {

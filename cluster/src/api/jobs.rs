@@ -41,6 +41,9 @@ pub struct JobSubmission {
     /// Files and folders in the folder of a task that are kept after its end.
     #[serde(default)]
     pub results: Vec<String>,
+    /// Tasks that may be lost while the others continue.
+    #[serde(default)]
+    pub survive: u32,
 }
 
 /// State of a job.
@@ -108,6 +111,9 @@ pub struct JobView {
     pub state: JobState,
     /// Reason of the state, in words.
     pub because: Option<String>,
+    /// The resource that it lacks even if no other job ran, in words; none: it fits.
+    #[serde(default)]
+    pub obstacle: Option<String>,
     /// Time since which it is in this state.
     pub since: String,
     /// Number of its tasks.
@@ -124,6 +130,25 @@ pub struct JobView {
     pub results: Vec<JobResult>,
 }
 
+/// Ended jobs to remove, with their results and logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobRemoval {
+    /// These.
+    #[serde(default)]
+    pub jobs: Vec<String>,
+    /// All that have ended.
+    #[serde(default)]
+    pub ended: bool,
+}
+
+/// Jobs that were removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobsRemoved {
+    /// Their names.
+    pub jobs: Vec<String>,
+}
+
 /// A task of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskView {
@@ -137,8 +162,14 @@ pub struct TaskView {
     pub checkpoint_bytes: Option<u64>,
     /// Share of its work that is done, 0 to 1, as its checkpoint says.
     pub progress: Option<f64>,
+    /// More about its work, as its checkpoint says.
+    #[serde(default)]
+    pub words: Option<String>,
     /// It has ended with success.
     pub is_done: bool,
+    /// It is lost, and the others continue without it.
+    #[serde(default)]
+    pub is_lost: bool,
 }
 
 /// A file that a job left.
@@ -184,6 +215,9 @@ pub struct Checkpoint {
     /// Share of the work that is done, 0 to 1, if the task says so.
     #[serde(default)]
     pub progress: Option<f64>,
+    /// More about the work, for people, if the task says it.
+    #[serde(default)]
+    pub words: Option<String>,
 }
 
 impl Checkpoint {
@@ -305,6 +339,9 @@ pub enum TaskEnd {
     Released {
         /// The reason, for people.
         why: String,
+        /// It was not asked to stop: it left `RESUME` by itself.
+        #[serde(default)]
+        is_unasked: bool,
     },
     /// With a failure.
     Failed {

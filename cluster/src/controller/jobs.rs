@@ -5,11 +5,13 @@
 //! |---|---|
 //! | what becomes of a job? | `course` |
 //! | what must a worker have, and what does it report? | `duties` |
-//! | what is left for jobs, and when do they give way? | `capacity` |
+//! | what is left for jobs, and when do they give way? | `capacity`, `devices` |
 //! | what do people see and ask for? | `views`, `requests` |
 mod capacity;
 mod course;
+mod devices;
 mod duties;
+mod removal;
 pub(super) mod requests;
 mod views;
 
@@ -23,7 +25,9 @@ use course::Settled;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_jobs::{Action, Decision, Event, Job, Phase, Queue, Resources, Settings, Time};
+use tidemill_jobs::{
+    Account, Action, Decision, Event, Job, Phase, Queue, Resources, Service, Settings, Time,
+};
 
 /// Interval of looks at capacities and leases.
 const LOOK: Duration = Duration::from_millis(200);
@@ -38,8 +42,8 @@ const CANCEL_WITHIN: u64 = 5_000;
 /// Settings of the queue of jobs.
 #[derive(Debug, Clone)]
 pub struct JobOptions {
-    /// Name of the policy.
-    pub policy: String,
+    /// The policy and its numbers.
+    pub queue: Settings,
     /// Silence of the controller after which a worker ends its tasks, and silence of a worker after which its tasks may start elsewhere.
     pub lease: Duration,
     /// Time within which jobs leave what a stream needs.
@@ -49,7 +53,7 @@ pub struct JobOptions {
 impl Default for JobOptions {
     fn default() -> Self {
         Self {
-            policy: tidemill_jobs::policy::DEFAULT.to_owned(),
+            queue: Settings { remembered: MOST_ENDED, ..Settings::default() },
             lease: Duration::from_secs(30),
             give_back: Duration::from_secs(10),
         }
@@ -57,14 +61,30 @@ impl Default for JobOptions {
 }
 
 impl JobOptions {
-    /// Settings of the queue.
+    /// Settings of the queue, checked.
     ///
     /// # Errors
-    /// There is no such policy, or it needs a history.
-    pub fn settings(&self) -> Result<Settings, tidemill_jobs::SettingsError> {
-        let settings = Settings { policy: self.policy.clone(), ..Settings::default() };
-        Queue::new(settings.clone(), []).map(|_| settings)
+    /// There is no such policy, or a number does not fit. Durations are not known in a cluster, so policies that need them are none.
+    pub fn settings(&self) -> Result<Settings, JobOptionsError> {
+        Queue::new(self.queue.clone(), [])?;
+        match tidemill_jobs::policy::find(&self.queue.policy).filter(|policy| policy.needs_durations()) {
+            Some(policy) => Err(JobOptionsError::Durations(policy.name())),
+            None => Ok(self.queue.clone()),
+        }
     }
+}
+
+/// Settings that the queue of a cluster cannot have.
+#[derive(Debug, thiserror::Error)]
+pub enum JobOptionsError {
+    /// A wrong setting.
+    #[error(transparent)]
+    Settings(#[from] tidemill_jobs::SettingsError),
+    /// A policy that knows how long jobs take.
+    #[error(
+        "the policy {0} needs the durations of jobs, which a cluster does not know: write `2d-las`, `2d-gittins`, `fifo` or `best-effort`"
+    )]
+    Durations(&'static str),
 }
 
 /// Reason for a refused request about a job.
@@ -72,7 +92,7 @@ impl JobOptions {
 pub(crate) enum JobError {
     #[error("{0}")]
     Wrong(String),
-    #[error("there is no job `{0}`: `tidemill job queue` lists all")]
+    #[error("there is no job `{0}`: `tidemill job queue --all` lists all")]
     NoSuch(String),
     #[error(transparent)]
     Facts(#[from] FactsError),
@@ -94,9 +114,16 @@ fn demand(submission: &JobSubmission) -> Resources {
     Resources {
         millicores: (submission.cores * 1e3).ceil() as u64,
         memory: submission.memory_bytes,
+        places: 1,
         devices: submission.device.iter().map(|kind| (kind.clone(), 1)).collect(),
         ..Resources::default()
     }
+}
+
+/// Service of a job until now in slot-seconds: the account counts it at events only.
+fn service(account: &Account, now: Time) -> f64 {
+    let running = if account.phase == Phase::Running { now - account.counted } else { Time::ZERO };
+    (account.service + Service::of(account.weight, running)).slot_seconds()
 }
 
 /// Applies events to the queue and carries out its decisions, until nothing more follows.
@@ -165,7 +192,7 @@ fn listed(workers: &[String]) -> String {
 fn settle(document: &mut Document, id: &str, settled: Settled, news: &mut Vec<News>) -> Vec<Event> {
     let account = document.queue.queue.as_ref().and_then(|queue| queue.account(id));
     let phase = account.map(|account| account.phase);
-    let service = account.map_or(0.0, |account| account.service.slot_seconds());
+    let service = account.map_or(0.0, |account| service(account, now()));
     let job = id.to_owned();
     let (kind, text, event) = match settled {
         Settled::Released => {
@@ -236,7 +263,7 @@ impl Shared {
             job.note(text.clone());
             news.push(("job_submitted", id.clone(), text));
             document.jobs.insert(id.clone(), job);
-            let old = forget_old(document);
+            let old = removal::forget_old(document, MOST_ENDED);
             let job = Job {
                 user: by.to_owned(),
                 kind: submission.kind.to_string(),
@@ -246,10 +273,7 @@ impl Shared {
             };
             ((id, old), capacities.into_iter().chain([Event::Submitted { job }]).collect())
         })?;
-        for old in old {
-            self.logs.forget(&log_of(&old));
-            let _ = std::fs::remove_dir_all(self.run_folder(&log_of(&old))); // it may have none
-        }
+        self.forget_logs(&old);
         // Its log is there for the next process.
         if let Err(error) = std::fs::create_dir_all(self.run_folder(&log_of(&id))) {
             tracing::warn!("the log of job {id} is not kept: {error}");
@@ -264,14 +288,30 @@ impl Shared {
                 "the name of a job has lower-case letters, digits and `-`, and begins with a letter",
             );
         }
-        if submission.command.is_empty() {
+        if submission.command.first().is_none_or(|program| program.trim().is_empty()) {
             return wrong("the job has no command");
+        }
+        let variables = submission.environment.iter().flat_map(|(name, value)| [name, value]);
+        if submission.command.iter().chain(variables).any(|text| text.contains('\0')) {
+            return wrong("an argument or a variable has a NUL character: leave it out");
+        }
+        let refused = |name: &&String| tidemill_spec::job::refusal(name).is_some();
+        if let Some(name) = submission.environment.keys().find(refused) {
+            return wrong(&format!("`{name}` is not a name for a variable: write letters, digits and `_`"));
+        }
+        let longest = tidemill_spec::job::LONGEST_CHECKPOINT;
+        if submission.checkpoint_within_milliseconds > longest.0 / 1_000_000 {
+            return wrong(&format!("the time for a checkpoint is too long: write at most `{longest}`"));
         }
         if submission.gang == 0 || submission.gang > tidemill_spec::job::MOST_TASKS {
             return wrong("the number of tasks is not possible: write 1 to 4096");
         }
-        if !(submission.cores.is_finite() && submission.cores > 0.0) || submission.memory_bytes == 0 {
-            return wrong("a task needs processors and memory: write numbers above 0");
+        if !(submission.cores.is_finite() && submission.cores > 0.0) {
+            return wrong("a task needs processors: write a number above 0");
+        }
+        let least = tidemill_spec::job::LEAST_MEMORY;
+        if submission.memory_bytes < least.0 {
+            return wrong(&format!("a task needs memory: write at least `{least}`"));
         }
         let missing = submission.files.iter().find(|file| !self.blobs.has(&file.digest));
         match missing {
@@ -304,23 +344,6 @@ impl Shared {
             files.map(|file| file.digest.clone()).collect::<Vec<_>>()
         })
     }
-}
-
-/// Removes the oldest ended jobs beyond the limit; their names.
-fn forget_old(document: &mut Document) -> Vec<String> {
-    let mut ended: Vec<(u64, String)> = document
-        .jobs
-        .iter()
-        .filter(|(_, job)| job.state.is_over())
-        .map(|(id, job)| (job.number, id.clone()))
-        .collect();
-    ended.sort();
-    let surplus = ended.len().saturating_sub(MOST_ENDED);
-    let old: Vec<String> = ended.into_iter().take(surplus).map(|(_, id)| id).collect();
-    for id in &old {
-        document.jobs.remove(id);
-    }
-    old
 }
 
 /// Applies the settings of this process to a queue of the one before.
@@ -366,5 +389,36 @@ pub(super) fn watch(shared: &Arc<Shared>) {
             tracing::error!("cannot store the queue of jobs: {error}");
         }
         shared.miss_tasks(begun.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_counts_until_now_while_a_job_runs() {
+        let mut queue = Queue::new(Settings::default(), []).unwrap();
+        let capacity = Resources { millicores: 1_000, memory: 1 << 30, ..Resources::default() };
+        let machine = "one".to_owned();
+        let joined = Event::Capacity {
+            machine,
+            capacity: capacity.clone(),
+            within: Time(0),
+            cause: tidemill_jobs::Cause::default(),
+        };
+        queue.apply(Time(0), joined).unwrap();
+        queue
+            .apply(Time(0), Event::Submitted { job: Job::new("a-1".to_owned(), 1, capacity, Time(0)) })
+            .unwrap();
+        assert!((service(queue.account("a-1").unwrap(), Time(9_000))).abs() < 1e-9, "it has not begun");
+        queue.apply(Time(1_000), Event::Started { job: "a-1".to_owned() }).unwrap();
+        let after = |seconds: u64| service(queue.account("a-1").unwrap(), Time(1_000 + 1_000 * seconds));
+        assert!(
+            after(10) > 0.0 && (after(20) - 2.0 * after(10)).abs() < 1e-9,
+            "{} and {}",
+            after(10),
+            after(20)
+        );
     }
 }

@@ -144,6 +144,7 @@ pub(super) fn routes() -> Routes {
         .route("/v1/events", get(events))
         .route("/v1/join-tokens", post(join_token))
         .route("/v1/jobs", get(jobs::requests::jobs).post(jobs::requests::submit))
+        .route("/v1/jobs/remove", post(jobs::requests::remove))
         .route("/v1/jobs/{job}", get(jobs::requests::job).delete(jobs::requests::cancel))
         .route("/v1/jobs/{job}/explanation", get(jobs::requests::explanation))
         .route("/v1/jobs/{job}/logs", get(jobs::requests::logs))

@@ -47,6 +47,9 @@ pub(crate) struct JobFacts {
     pub(crate) preemptions: u32,
     /// Starts that have failed one after another.
     pub(crate) failed_starts: u32,
+    /// Ends of tasks by themselves since the last checkpoint that differs from the one before.
+    #[serde(default)]
+    pub(crate) idle_ends: u32,
     /// Service in slot-seconds, once it is over.
     pub(crate) service_seconds: f64,
     pub(crate) results: Vec<JobResult>,
@@ -68,6 +71,9 @@ pub(crate) struct TaskFacts {
     pub(crate) checkpoint: Option<Checkpoint>,
     /// It has ended with success.
     pub(crate) is_done: bool,
+    /// It is lost, and the others continue without it.
+    #[serde(default)]
+    pub(crate) is_lost: bool,
 }
 
 /// Step of a task on its worker.
@@ -121,6 +127,7 @@ impl JobFacts {
             stop_within_milliseconds: u64::MAX,
             preemptions: 0,
             failed_starts: 0,
+            idle_ends: 0,
             service_seconds: 0.0,
             results: Vec::new(),
             history: VecDeque::new(),

@@ -35,7 +35,7 @@ pub(super) fn bind_source(
     let Some(kind) = registry.source(&source.kind) else {
         return Err(unknown_kind("source", &source.kind, registry, Role::Source));
     };
-    let context = EndContext { id: &source.id, base: &workflow.directory.0, step };
+    let context = EndContext { step, ..EndContext::new(&source.id, &workflow.directory.0) };
     let mut bound = rest::bind(&source.options, |options| kind.bind(&context, options))?;
     // Through a journal it is a stream, whose records can be read again.
     bound.live = kind.facts().is_live && (source.journal.is_none() || bound.journalled.is_none());
@@ -105,15 +105,16 @@ pub(super) fn bind_sink(
     let Some(kind) = registry.sink(&sink.kind) else {
         return Err(unknown_kind("sink", &sink.kind, registry, Role::Sink));
     };
-    let context = EndContext { id: &sink.id, base: &workflow.directory.0, step };
+    let context = EndContext { step, ..EndContext::new(&sink.id, &workflow.directory.0) };
     let port = port(&sink.input, stream);
     if !kind.accepts_revisions() {
         port.only_adds(&sink.id, &sink.kind, || registry.takers_of_corrections())?;
     }
+    let of_truth = EndContext { step: step_of_truth, ..context };
+    let truth = sink.ground_truth.as_ref();
+    let truth = truth.map(|truth| truth::bind(&of_truth, sink, truth, workflow, &port)).transpose()?;
+    let context = EndContext { truth: truth.as_ref(), ..context };
     let mut bound = rest::bind(&sink.options, |options| kind.bind(&context, &port, options))?;
-    if let Some(truth) = &sink.ground_truth {
-        let context = EndContext { step: step_of_truth, ..context };
-        bound.ground_truth = Some(truth::bind(&context, sink, truth, workflow, &port)?);
-    }
+    bound.ground_truth = truth;
     Ok(bound)
 }

@@ -227,7 +227,8 @@ impl Score {
     }
 }
 
-fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
+/// Returns a text, number or truth value of a row as text, as ground truth has it.
+pub(crate) fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
     let column = batch.column(column);
     if column.is_null(row) {
         return None;

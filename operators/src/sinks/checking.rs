@@ -1,6 +1,7 @@
 //! Checks whether a sink could be opened, before a run creates or changes its state. A rejected run then leaves everything
 //! unchanged.
 use super::csv::Csv;
+use super::dataset::{self, Dataset};
 use super::jsonl::Jsonl;
 use super::lock::check_free;
 use super::parquet::Parquet;
@@ -23,6 +24,7 @@ pub fn check(sink: &BoundSink, token: Option<&[u8]>) -> Result<(), OperatorError
         match (sink.kind.as_str(), token.filter(|_| sink.durable.is_some())) {
             (Csv::KIND | Jsonl::KIND, Some(token)) => Staging::check(path, token)?,
             (Parquet::KIND, Some(token)) => parquet_writer::check(path, token)?,
+            (Dataset::KIND, token) => dataset::check(path, token)?,
             _ => {}
         }
     }

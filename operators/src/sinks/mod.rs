@@ -2,6 +2,7 @@
 mod appending;
 pub mod checking;
 pub mod csv;
+pub mod dataset;
 mod ending;
 mod frames;
 mod journal;

@@ -158,15 +158,29 @@ impl Rows {
     pub fn json(&self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError> {
         for row in 0..batch.num_rows() {
             out.push(b'{');
-            for (index, (name, written)) in self.columns.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                json_text(name, out);
-                out.push(b':');
-                value(batch, row, written, out)?;
-            }
+            self.members(batch, row, out)?;
             out.extend_from_slice(b"}\n");
+        }
+        Ok(())
+    }
+
+    /// Appends the columns of a row as members of a JSON object, without braces.
+    ///
+    /// # Errors
+    /// A column has no form in JSON.
+    pub(super) fn members(
+        &self,
+        batch: &RecordBatch,
+        row: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), OperatorError> {
+        for (index, (name, written)) in self.columns.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            json_text(name, out);
+            out.push(b':');
+            value(batch, row, written, out)?;
         }
         Ok(())
     }
@@ -250,7 +264,8 @@ pub(crate) fn hexadecimal(id: &[u8; 16], out: &mut Vec<u8>) {
     }
 }
 
-fn json_text(text: &str, out: &mut Vec<u8>) {
+/// Appends a text in quotes.
+pub(super) fn json_text(text: &str, out: &mut Vec<u8>) {
     serde_json::to_writer(out, text).expect("a text is always JSON");
 }
 

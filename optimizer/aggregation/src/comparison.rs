@@ -54,6 +54,56 @@ impl Exchange {
         duration(2.0 * self.latency.as_secs_f64() + first + rest)
     }
 
+    /// Returns the part of the exchange that decides the choice, for people.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidemill_aggregation::comparison::Exchange;
+    /// let exchange = Exchange {
+    ///     bytes: 100e6, tensors: 50, workers: 8, worker_rate: 1e9, aggregators: 1, aggregator_rate: 1e9,
+    ///     work: Duration::from_millis(80), latency: Duration::from_micros(50),
+    /// };
+    /// assert!(exchange.reason().starts_with("the links of 1 aggregator carry the gradients of 8 workers"));
+    /// ```
+    pub fn reason(&self) -> String {
+        let (workers, aggregators) = (f64::from(self.workers.max(1)), f64::from(self.aggregators.max(1)));
+        let own = self.bytes / self.worker_rate;
+        let theirs = workers * self.bytes / (aggregators * self.aggregator_rate);
+        let work = self.work.as_secs_f64() / aggregators;
+        let milliseconds = |seconds: f64| format!("{:.3} ms", seconds * 1e3);
+        let plural = if self.aggregators == 1 { "" } else { "s" };
+        if self.workers <= 1 {
+            return "one worker has nothing to exchange with others".to_owned();
+        }
+        if self.quicker() == Means::Aggregators {
+            let ring = 2.0 * (workers - 1.0) / workers * own;
+            let latency = 2.0 * (workers - 1.0) * self.latency.as_secs_f64();
+            return format!(
+                "a ring sends {:.2} times the bytes over each link ({}) in {} steps ({} of latency)",
+                2.0 * (workers - 1.0) / workers,
+                milliseconds(ring),
+                2 * (self.workers - 1),
+                milliseconds(latency)
+            );
+        }
+        if work >= own.max(theirs) {
+            return format!(
+                "adding up and updating takes {} on each of {} aggregator{plural}",
+                milliseconds(work),
+                self.aggregators
+            );
+        }
+        if theirs >= own {
+            return format!(
+                "the links of {} aggregator{plural} carry the gradients of {} workers ({})",
+                self.aggregators,
+                self.workers,
+                milliseconds(theirs)
+            );
+        }
+        format!("push and pull of few tensors do not overlap: the first one takes {}", milliseconds(own))
+    }
+
     /// Returns which is quicker; aggregators where both are equal, because they leave the processors of workers alone.
     ///
     /// ```

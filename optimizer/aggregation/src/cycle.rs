@@ -1,8 +1,9 @@
 //! Cycles, slots, loss and work of an aggregator (AutoPS, section 4.3.3.2).
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The part of a job on an aggregator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The duration of an iteration of the job alone (D).
     pub iteration: Duration,

@@ -1,6 +1,6 @@
 //! Jobs that come and go, and the aggregators that serve them.
 use crate::cycle::{Part, cycle, effective, loss, slots, work};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ pub const MONITORED_ITERATIONS: u32 = 100;
 const EASED: f64 = 0.8;
 
 /// The name of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
 /// The name of an aggregator; names are never used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AggregatorId(pub u64);
 
 /// A job, as profiled with aggregators of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// The duration of an iteration.
     pub iteration: Duration,
@@ -98,6 +98,9 @@ pub enum ServiceError {
     /// There is no such job.
     #[error("there is no job {}", .0.0)]
     Unknown(JobId),
+    /// There is no such aggregator.
+    #[error("there is no aggregator {}", .0.0)]
+    NoAggregator(AggregatorId),
     /// A job without iterations or tensors.
     #[error("job {}: an iteration takes time, and has at least one tensor", .0.0)]
     Empty(JobId),
@@ -115,7 +118,7 @@ pub enum ServiceError {
     },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Served {
     job: Job,
     /// The aggregator of each tensor; none while it looks for one.
@@ -125,7 +128,7 @@ struct Served {
 }
 
 /// The tensors of an aggregator, and what they add up to by job.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Held {
     tensors: BTreeSet<(JobId, usize)>,
     parts: BTreeMap<JobId, Part>,
@@ -140,8 +143,8 @@ impl Held {
 /// A service of aggregators. Every change keeps two promises, by the model of [`cycle`](crate::cycle): no aggregator has more work than its
 /// cycle, and no job loses [`LOSS_LIMIT`] of its speed or more.
 ///
-/// An aggregator that becomes empty stays until [`Service::scale_in`].
-#[derive(Debug, Clone)]
+/// An aggregator that becomes empty stays until [`Service::scale_in`]. It can be written to a file and read again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     loss_limit: f64,
     jobs: BTreeMap<JobId, Served>,
@@ -252,6 +255,29 @@ impl Service {
             is_used
         });
         Ok(Feedback::Reassigned { added, moves: net(moves) })
+    }
+
+    /// Moves a tensor to an aggregator, whatever the model says; later changes may move it again. Returns where it was.
+    ///
+    /// # Errors
+    /// The tensor and the aggregator exist.
+    pub fn relocate(
+        &mut self,
+        id: JobId,
+        tensor: usize,
+        to: AggregatorId,
+    ) -> Result<AggregatorId, ServiceError> {
+        let from = self.place(id, tensor).ok_or(ServiceError::Unknown(id))?;
+        if !self.aggregators.contains_key(&to) {
+            return Err(ServiceError::NoAggregator(to));
+        }
+        self.put((id, tensor), Some(to));
+        Ok(from)
+    }
+
+    /// Returns a job as it was admitted.
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(|served| &served.job)
     }
 
     /// Returns the numbers of all aggregators, by name.

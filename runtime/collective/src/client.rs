@@ -13,12 +13,14 @@
 //! ```
 mod buffer;
 mod connection;
+mod environment;
 mod hints;
 mod in_place;
 mod pending;
 mod rejoining;
 
 pub use buffer::Buffer;
+pub use environment::EnvironmentError;
 pub use pending::Pending;
 
 use crate::element::{Element, Reduction};

@@ -3,11 +3,13 @@ use crate::model::Model;
 use crate::trainer::{Error, Options, Trainer};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 
 /// The version of the format.
 const VERSION: u32 = 1;
+/// Bytes of the first line, at most.
+const MOST_HEADER: u64 = 64 << 10;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -18,18 +20,23 @@ struct Header {
     crc32c: u32,
 }
 
-impl Trainer {
-    /// Writes a checkpoint. The file has the old contents or the new ones, whatever happens.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn save(&self, path: &Path) -> Result<(), Error> {
+/// The parameters of a model in training, with their last changes, after some steps.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Whole {
+    pub(crate) step: u64,
+    pub(crate) parameters: Vec<f64>,
+    pub(crate) velocity: Vec<f64>,
+}
+
+impl Whole {
+    /// Writes it to a file, which has the old contents or the new ones, whatever happens.
+    pub(crate) fn save(&self, path: &Path, model: &Model, options: Options) -> Result<(), Error> {
         let numbers = self.parameters.iter().chain(&self.velocity);
         let bytes: Vec<u8> = numbers.flat_map(|number| number.to_le_bytes()).collect();
         let header = Header {
             version: VERSION,
-            model: self.model.clone(),
-            options: self.options,
+            model: model.clone(),
+            options,
             step: self.step,
             crc32c: crc32c::crc32c(&bytes),
         };
@@ -53,25 +60,13 @@ impl Trainer {
         })
     }
 
-    /// Continues from a checkpoint of the same model and options: the next steps have the bits that they would have had.
-    ///
-    /// # Errors
-    /// The file cannot be read, is damaged, or belongs to another training.
-    pub fn load(&mut self, path: &Path) -> Result<(), Error> {
+    /// Reads it from a file of the same model and options.
+    pub(crate) fn load(path: &Path, model: &Model, options: Options) -> Result<Self, Error> {
         let bytes = std::fs::read(path).map_err(|error| Error::File { path: path.to_owned(), error })?;
         let wrong = |reason: String| Error::Checkpoint { path: path.to_owned(), reason };
         let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-        let header: Header = serde_json::from_slice(&bytes[..end])
-            .map_err(|error| wrong(format!("it is no checkpoint of a training: {error}")))?;
-        if header.version != VERSION {
-            return Err(wrong(format!("it has format {}, and {VERSION} is known", header.version)));
-        }
-        if header.model != self.model || header.options != self.options {
-            return Err(wrong(
-                "it is of another model or other options: use the same ones, or another file".to_owned(),
-            ));
-        }
-        let (numbers, count) = (&bytes[end + 1..], self.parameters.len());
+        let header = header(&bytes[..end], path, model, options)?;
+        let (numbers, count) = (&bytes[end + 1..], model.parameters());
         if numbers.len() != 16 * count || crc32c::crc32c(numbers) != header.crc32c {
             return Err(wrong("it is damaged: use an older one".to_owned()));
         }
@@ -80,9 +75,55 @@ impl Trainer {
             number.copy_from_slice(bytes);
             f64::from_le_bytes(number)
         });
-        self.parameters = numbers.by_ref().take(count).collect();
-        self.velocity = numbers.collect();
-        self.step = header.step;
+        let parameters = numbers.by_ref().take(count).collect();
+        Ok(Self { step: header.step, parameters, velocity: numbers.collect() })
+    }
+}
+
+/// Reads the first line of a checkpoint, and checks that it is of this model and these options.
+fn header(line: &[u8], path: &Path, model: &Model, options: Options) -> Result<Header, Error> {
+    let wrong = |reason: String| Error::Checkpoint { path: path.to_owned(), reason };
+    let header: Header = serde_json::from_slice(line)
+        .map_err(|error| wrong(format!("it is no checkpoint of a training: {error}")))?;
+    if header.version != VERSION {
+        return Err(wrong(format!("it has format {}, and {VERSION} is known", header.version)));
+    }
+    if header.model != *model || header.options != options {
+        let reason = "it is of another model or other options: use the same ones, or another file";
+        return Err(wrong(reason.to_owned()));
+    }
+    Ok(header)
+}
+
+/// Returns the step of a checkpoint of this model and these options; none: there is no file.
+pub(crate) fn step_of(path: &Path, model: &Model, options: Options) -> Result<Option<u64>, Error> {
+    let failed = |error| Error::File { path: path.to_owned(), error };
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(failed)?,
+    };
+    let mut line = Vec::new();
+    BufReader::new(file).take(MOST_HEADER).read_until(b'\n', &mut line).map_err(failed)?;
+    Ok(Some(header(&line, path, model, options)?.step))
+}
+
+impl Trainer {
+    /// Writes a checkpoint. The file has the old contents or the new ones, whatever happens.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let (parameters, velocity) = (self.parameters.clone(), self.velocity.clone());
+        Whole { step: self.step, parameters, velocity }.save(path, &self.model, self.options)
+    }
+
+    /// Continues from a checkpoint of the same model and options: the next steps have the bits that they would have had.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged, or belongs to another training.
+    pub fn load(&mut self, path: &Path) -> Result<(), Error> {
+        let whole = Whole::load(path, &self.model, self.options)?;
+        (self.step, self.parameters, self.velocity) = (whole.step, whole.parameters, whole.velocity);
         Ok(())
     }
 }

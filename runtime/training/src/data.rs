@@ -1,6 +1,9 @@
 //! Examples from a seed.
 use tidemill_random::Random;
 
+/// Makes the seed of held-out examples another one than that of a training.
+const HELD_OUT: u64 = 0x6865_6c64;
+
 /// Inputs and the class of each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Examples {
@@ -28,6 +31,34 @@ impl Examples {
     /// Returns an input and its class.
     pub fn get(&self, index: usize) -> (&[f64], usize) {
         (&self.values[index * self.inputs..(index + 1) * self.inputs], self.labels[index])
+    }
+}
+
+impl Examples {
+    /// Takes a share of the examples out, chosen by the seed. Returns the rest and these.
+    ///
+    /// ```
+    /// let all = tidemill_training::data::spirals(3, 90, 1);
+    /// let (rest, held_out) = all.divided(0.2, 7);
+    /// assert_eq!((rest.len(), held_out.len()), (72, 18));
+    /// ```
+    pub fn divided(&self, share: f64, seed: u64) -> (Self, Self) {
+        let mut random = Random::of_seed(tidemill_random::mixed(seed ^ HELD_OUT));
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        for place in (1..order.len()).rev() {
+            order.swap(place, random.below(place + 1));
+        }
+        let count = (self.len() as f64 * share.clamp(0.0, 1.0)).round() as usize;
+        let (held_out, rest) = order.split_at_mut(count.min(self.len()));
+        held_out.sort_unstable();
+        rest.sort_unstable();
+        (self.chosen(rest), self.chosen(held_out))
+    }
+
+    fn chosen(&self, places: &[usize]) -> Self {
+        let values = places.iter().flat_map(|place| self.get(*place).0).copied().collect();
+        let labels = places.iter().map(|place| self.labels[*place]).collect();
+        Self { inputs: self.inputs, classes: self.classes, values, labels }
     }
 }
 

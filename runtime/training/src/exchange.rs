@@ -1,7 +1,10 @@
 //! The sum over all ranks.
+use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 use tidemill_collective::client::{self, Buffer, Group};
 use tidemill_collective::element::{Element, Reduction};
+use tidemill_collective::protocol::FailureKind;
 
 /// Adds up numbers of all ranks.
 pub trait Exchange {
@@ -26,6 +29,17 @@ pub enum ExchangeError {
     Other(#[from] io::Error),
 }
 
+impl ExchangeError {
+    /// Whether a rank, its machine or its service is gone: the others can continue.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::Group(client::Error::Failed(failure)) => failure.kind == FailureKind::Lost,
+            Self::Group(client::Error::Broken(_)) => true,
+            Self::Group(_) | Self::Other(_) => false,
+        }
+    }
+}
+
 /// One rank without others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Alone;
@@ -43,14 +57,33 @@ impl Exchange for Alone {
 /// A rank of a group of the transport service.
 #[derive(Debug)]
 pub struct Ranks {
-    group: Group,
+    pub(crate) group: Group,
     buffer: Option<Buffer>,
+    /// Buffers of parts, by length.
+    pub(crate) buffers: BTreeMap<usize, Buffer>,
 }
 
 impl Ranks {
     /// Creates an exchange over a group that all ranks have joined.
     pub fn new(group: Group) -> Self {
-        Self { group, buffer: None }
+        Self { group, buffer: None, buffers: BTreeMap::new() }
+    }
+}
+
+impl Ranks {
+    /// Continues with the ranks that are left, and those that have come back. Ranks keep their numbers.
+    ///
+    /// # Errors
+    /// The service is gone, or ranks do not call this in time.
+    pub fn continues(&mut self, deadline: Duration) -> Result<(), ExchangeError> {
+        match self.group.shrink(deadline) {
+            Err(client::Error::Broken(_)) => {
+                let group = self.group.rejoin(deadline)?;
+                *self = Self::new(group);
+                Ok(())
+            }
+            result => Ok(result?),
+        }
     }
 }
 

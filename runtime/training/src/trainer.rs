@@ -34,6 +34,64 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Returns what is wrong with the options for a model and its examples, if anything.
+    pub(crate) fn fault(&self, model: &Model, examples: &Examples) -> Option<String> {
+        let faults = [
+            (self.batch == 0 || self.grain == 0, "a batch and a grain have at least one example"),
+            (self.batch > self.grain.saturating_mul(MOST_GRAINS), "a batch has at most 2,000 grains"),
+            (examples.len() < self.batch, "there are fewer examples than a batch has"),
+            (!(self.rate > 0.0 && self.rate.is_finite()), "the rate is above 0"),
+            (!(0.0..1.0).contains(&self.momentum), "the momentum is from 0 on and below 1"),
+        ];
+        let fault = faults.iter().find(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned());
+        fault.or_else(|| model.fault(examples.inputs, examples.classes))
+    }
+
+    /// Returns the epoch of a step, and its position there.
+    pub(crate) fn place(&self, step: u64, examples: usize) -> (u64, usize) {
+        let of_epoch = self.steps_of_epoch(examples);
+        (step / of_epoch, (step % of_epoch) as usize)
+    }
+
+    /// Returns the steps in which all examples come once, without a last batch that would be smaller.
+    pub fn steps_of_epoch(&self, examples: usize) -> u64 {
+        (examples / self.batch.max(1)).max(1) as u64
+    }
+
+    /// Returns the order of the examples in an epoch.
+    pub(crate) fn order(&self, epoch: u64, examples: usize) -> Vec<usize> {
+        let mut random = Random::of_seed(mixed(self.seed) ^ epoch);
+        let mut order: Vec<usize> = (0..examples).collect();
+        for place in (1..order.len()).rev() {
+            order.swap(place, random.below(place + 1));
+        }
+        order
+    }
+
+    /// Returns the mean over a batch of a sum in parts of 1.
+    pub(crate) fn mean(&self, sum: i64) -> f64 {
+        sum as f64 / PARTS / self.batch as f64
+    }
+
+    /// Changes parameters by the sums of their gradients.
+    pub(crate) fn descend(&self, parameters: &mut [f64], velocity: &mut [f64], sums: &[i64]) {
+        for ((parameter, velocity), sum) in parameters.iter_mut().zip(velocity).zip(sums) {
+            *velocity = self.momentum * *velocity - self.rate * self.mean(*sum);
+            *parameter += *velocity;
+        }
+    }
+}
+
+/// Adds a gradient in parts of 1. Returns false, and adds nothing, where it is no number or too large.
+pub(crate) fn add(sums: &mut [i64], gradient: &[f64]) -> bool {
+    let is_usable = gradient.iter().all(|value| value.abs() <= LARGEST);
+    if is_usable {
+        sums.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += (value * PARTS).round() as i64);
+    }
+    is_usable
+}
+
 /// Why a training cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -61,6 +119,19 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
+    /// The replicas of experts cannot be placed.
+    #[error("the experts cannot be placed: {0}")]
+    Placement(String),
+    /// More ranks are lost than the training survives.
+    #[error("{lost} of {ranks} ranks are lost, and the training survives {survive}")]
+    Lost {
+        /// The ranks that are lost.
+        lost: usize,
+        /// The ranks that there were.
+        ranks: usize,
+        /// The ranks that may be lost.
+        survive: usize,
+    },
     /// A file is no checkpoint of this training.
     #[error("{}: {reason}", path.display())]
     Checkpoint {
@@ -82,6 +153,28 @@ pub struct Evaluation {
     pub experts: Vec<f64>,
 }
 
+impl Evaluation {
+    /// Evaluates a model on examples.
+    pub fn of(model: &Model, parameters: &[f64], examples: &Examples) -> Self {
+        let (mut loss, mut right, mut experts) = (0.0, 0, vec![0.0; model.experts()]);
+        let count = examples.len().max(1) as f64;
+        for index in 0..examples.len() {
+            let (input, label) = examples.get(index);
+            let scores = model.scores(parameters, input, examples.classes);
+            loss += crate::layer::cross_entropy(&scores, label).0;
+            right += usize::from(crate::layer::largest(&scores) == label);
+            experts[model.expert(parameters, input)] += 1.0 / count;
+        }
+        Self { loss: loss / count, accuracy: right as f64 / count, experts }
+    }
+}
+
+/// Returns the CRC-32C of the bits of parameters, in hexadecimal: equal models have equal ones.
+pub fn digest(parameters: &[f64]) -> String {
+    let bits: Vec<u8> = parameters.iter().flat_map(|value| value.to_le_bytes()).collect();
+    format!("{:08x}", crc32c::crc32c(&bits))
+}
+
 /// A model in training. All ranks have the same one, and step together.
 #[derive(Debug, Clone)]
 pub struct Trainer {
@@ -99,15 +192,7 @@ impl Trainer {
     /// # Errors
     /// The model fits the examples, and the options are in their ranges.
     pub fn new(model: Model, options: Options, examples: Examples) -> Result<Self, Error> {
-        let faults = [
-            (options.batch == 0 || options.grain == 0, "a batch and a grain have at least one example"),
-            (options.batch > options.grain.saturating_mul(MOST_GRAINS), "a batch has at most 2,000 grains"),
-            (examples.len() < options.batch, "there are fewer examples than a batch has"),
-            (!(options.rate > 0.0 && options.rate.is_finite()), "the rate is above 0"),
-            (!(0.0..1.0).contains(&options.momentum), "the momentum is from 0 on and below 1"),
-        ];
-        let fault = faults.iter().find(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned());
-        if let Some(fault) = fault.or_else(|| model.fault(examples.inputs, examples.classes)) {
+        if let Some(fault) = options.fault(&model, &examples) {
             return Err(Error::Options(fault));
         }
         let parameters = model.initial(options.seed);
@@ -135,11 +220,7 @@ impl Trainer {
             let mut gradient = vec![0.0; self.parameters.len()];
             let loss = self.model.learn(&self.parameters, &self.examples, grain, &mut gradient);
             gradient.push(loss);
-            if gradient.iter().all(|value| value.abs() <= LARGEST) {
-                sums.iter_mut()
-                    .zip(&gradient)
-                    .for_each(|(sum, value)| *sum += (value * PARTS).round() as i64);
-            } else {
+            if !add(&mut sums, &gradient) {
                 sums[last] += 1;
             }
         }
@@ -155,46 +236,42 @@ impl Trainer {
         if sums[last] > 0 {
             return Err(Error::Diverged { step: self.step, rate: self.options.rate });
         }
-        let mean = |sum: i64| sum as f64 / PARTS / self.options.batch as f64;
-        for ((parameter, velocity), sum) in self.parameters.iter_mut().zip(&mut self.velocity).zip(sums) {
-            *velocity = self.options.momentum * *velocity - self.options.rate * mean(*sum);
-            *parameter += *velocity;
-        }
+        self.options.descend(&mut self.parameters, &mut self.velocity, sums);
         self.step += 1;
-        Ok(mean(sums[last - 1]))
+        Ok(self.options.mean(sums[last - 1]))
     }
 
     /// The examples of the next step: each epoch is a new order of all examples, without a last batch that would be smaller.
     fn batch(&self) -> Vec<usize> {
-        let of_epoch = (self.examples.len() / self.options.batch).max(1) as u64;
-        let (epoch, position) = (self.step / of_epoch, (self.step % of_epoch) as usize);
-        let mut random = Random::of_seed(mixed(self.options.seed) ^ epoch);
-        let mut order: Vec<usize> = (0..self.examples.len()).collect();
-        for place in (1..order.len()).rev() {
-            order.swap(place, random.below(place + 1));
-        }
+        let (epoch, position) = self.options.place(self.step, self.examples.len());
+        let order = self.options.order(epoch, self.examples.len());
         order[position * self.options.batch..(position + 1) * self.options.batch].to_vec()
     }
 
     /// Returns how good the model is on all examples.
     pub fn evaluate(&self) -> Evaluation {
-        let classes = self.examples.classes;
-        let (mut loss, mut right, mut experts) = (0.0, 0, vec![0.0; self.model.experts()]);
-        let count = self.examples.len() as f64;
-        for index in 0..self.examples.len() {
-            let (input, label) = self.examples.get(index);
-            let scores = self.model.scores(&self.parameters, input, classes);
-            loss += crate::layer::cross_entropy(&scores, label).0;
-            right += usize::from(crate::layer::largest(&scores) == label);
-            let expert = self.model.expert(&self.parameters, input);
-            experts[expert] += 1.0 / count;
-        }
-        Evaluation { loss: loss / count, accuracy: right as f64 / count, experts }
+        Evaluation::of(&self.model, &self.parameters, &self.examples)
     }
 
     /// Returns the steps that have been carried out.
     pub fn steps(&self) -> u64 {
         self.step
+    }
+
+    /// Replaces the parameters before the first step, to train a model further.
+    ///
+    /// # Errors
+    /// They are not those of the model, or steps have been carried out.
+    pub fn start_from(&mut self, parameters: &[f64]) -> Result<(), Error> {
+        if parameters.len() != self.parameters.len() {
+            let (found, wanted) = (parameters.len(), self.parameters.len());
+            return Err(Error::Options(format!("the model has {wanted} parameters, and {found} were given")));
+        }
+        if self.step > 0 {
+            return Err(Error::Options(format!("{} steps have been carried out", self.step)));
+        }
+        self.parameters.copy_from_slice(parameters);
+        Ok(())
     }
 
     /// Returns the parameters.

@@ -315,10 +315,13 @@ impl<'a> Check<'a> {
 
     fn changed(&mut self, profile: &Profile, workflow: &Workflow) {
         if let Some(digest) = &profile.workflow.digest
-            && *digest != workflow.digest()
+            && *digest != workflow.profiled_digest()
         {
-            let changed = Diagnostic::warning("E0807", "the workflow has changed since the profile was made")
-                .with_help("profile again if operators or data changed; still valid figures are kept");
+            let changed = Diagnostic::warning(
+                "E0807",
+                "sources, operators or truths of the workflow have changed since the profile was made",
+            )
+            .with_help("profile again: `tidemill profile`; still valid figures are kept");
             self.add(&[Key("workflow"), Key("digest")], changed);
         }
     }

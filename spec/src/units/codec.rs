@@ -76,12 +76,12 @@ text_unit! {
     Bytes, "a quantity of data such as `64MiB`", "[0-9]+(\\.[0-9]+)?\\s*(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)",
         "A quantity of data: a number and B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).",
         ["64MiB", "1.5GB"];
-    TimeSpan, "a length of time such as `250ms`", "[0-9]+(\\.[0-9]+)?\\s*(ns|us|ms|s|min|h)",
+    TimeSpan, "a length of time such as `250ms`", "[0-9]+(\\.[0-9]+)?\\s*(ns|us|ms|s|min|h|d)",
         "A length of time: a number and ns, us, ms, s, min, h or d (24 h).",
         ["250ms", "10s"];
     SoundLength, "a length of sound such as `80ms` or `1280 samples`",
-        "[0-9]+(\\.[0-9]+)?\\s*(ns|us|ms|s|min|h)|[0-9]+\\s*samples?",
-        "A length of sound: a number and ns, us, ms, s or min, or a whole number of samples.",
+        "[0-9]+(\\.[0-9]+)?\\s*(ns|us|ms|s|min|h|d)|[0-9]+\\s*samples?",
+        "A length of sound: a number and ns, us, ms, s, min, h or d, or a whole number of samples.",
         ["80ms", "1280 samples"];
     Rate, "a rate such as `40/s`", "[0-9]+(\\.[0-9]+)?\\s*(/s|fps|/min|/h)",
         "Events per time: a number and /s, fps, /min or /h.",

@@ -112,4 +112,32 @@ impl Workflow {
         let canonical = serde_json::to_vec(self).expect("a workflow has only text keys and finite numbers");
         sha256(&canonical)
     }
+
+    /// Returns the sha256 of the parts of the canonical workflow that its profile depends on: sources without their rates, operators and
+    /// the truths of sinks, with paths as from the folder above. Service levels, and how it runs, change no figure of a profile.
+    pub fn profiled_digest(&self) -> String {
+        let mut parts = serde_json::json!({
+            "sources": &self.sources,
+            "operators": &self.operators,
+            "truths": self.sinks.iter().map(|sink| (&sink.input, &sink.ground_truth)).collect::<Vec<_>>(),
+        });
+        for source in parts["sources"].as_array_mut().into_iter().flatten() {
+            if let Some(source) = source.as_object_mut() {
+                source.retain(|key, _| key != "rate" && key != "repeat");
+            }
+        }
+        without_parents(&mut parts);
+        sha256(parts.to_string().as_bytes())
+    }
+}
+
+/// Removes the leading `../` of all texts: workflows in different folders may name the same files.
+fn without_parents(value: &mut serde_json::Value) {
+    use serde_json::Value::{Array, Object, String};
+    match value {
+        String(text) => *text = text.trim_start_matches("../").to_owned(),
+        Array(values) => values.iter_mut().for_each(without_parents),
+        Object(values) => values.values_mut().for_each(without_parents),
+        _ => {}
+    }
 }

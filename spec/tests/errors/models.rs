@@ -167,7 +167,7 @@ fn profile() {
         (
             &[("{name: vqa}", &format!("{{name: vqa, digest: {}}}", "a".repeat(64)))],
             &["E0807"],
-            "has changed",
+            "have changed",
         ),
     ];
     for (changes, codes, words) in cases {

@@ -7,6 +7,7 @@ use crate::state::definition::{Part, Role};
 use crate::state::fields::{FieldChange, differences};
 use serde_json::Value;
 use tidemill_spec::kinds::{Form, SinkFacts};
+use tidemill_spec::publication::Publication;
 
 /// Fields outside the options that do not change the file of a sink.
 const HARMLESS: [&str; 3] = ["ground_truth", "worker", "copies"];
@@ -65,9 +66,12 @@ impl Case<'_> {
     /// Returns the reason why the rows of a sink cannot stay where they are without it.
     fn unfinished(&self, id: &str, old: &Part) -> Option<&'static str> {
         let has_token = self.manifest.sinks.get(id).is_some_and(|sink| sink.token.is_some());
-        (has_token && !is_text(old)).then_some(
-            "its rows wait in a journal, from which only the sink itself can write its file at the end of the run; keep it",
-        )
+        (has_token && !is_text(old)).then_some(match facts(old).publication {
+            Publication::AtEnd => {
+                "its rows wait in a journal, from which only the sink itself can write its file at the end of the run; keep it"
+            }
+            _ => "it may have rows of after the checkpoint, which only the sink itself can take back; keep it",
+        })
     }
 
     fn new_sink(&self, id: &str) -> PartChange {

@@ -1,10 +1,10 @@
 //! The verbs of clusters and deployments, in the order of manual pages.
 use super::{
-    ChangeArguments, ControllerArguments, DeployArguments, DeploymentVerb, DownArguments, DrainArguments,
-    ElasticVerb, EventsArguments, HealthArguments, ListArguments, LoginArguments, LogsArguments, NetVerb,
-    PeopleArguments, PsArguments, RemoveArguments, ReplanArguments, ResultsArguments, RevokeArguments,
-    RunChoice, StatusArguments, SubmitArguments, TokenArguments, TopArguments, UndrainArguments, UpArguments,
-    WorkerArguments, WorkersArguments,
+    AggVerb, ChangeArguments, ControllerArguments, DeployArguments, DeploymentVerb, DownArguments,
+    DrainArguments, ElasticVerb, EventsArguments, HealthArguments, ListArguments, LoginArguments,
+    LogsArguments, NetVerb, PeopleArguments, PsArguments, RemoveArguments, ReplanArguments, ResultsArguments,
+    RevokeArguments, RunChoice, StatusArguments, SubmitArguments, TokenArguments, TopArguments,
+    UndrainArguments, UpArguments, WorkerArguments, WorkersArguments,
 };
 use clap::Subcommand;
 
@@ -60,6 +60,12 @@ pub(crate) enum ClusterVerb {
     People(PeopleArguments),
     /// Print the events of a cluster.
     Events(EventsArguments),
+    /// Serve aggregators, which add up the gradients of training jobs; list jobs, move tensors.
+    Agg {
+        /// The verb.
+        #[command(subcommand)]
+        verb: AggVerb,
+    },
     /// Adapt the limits of containers on this machine to their load.
     Elastic {
         /// The verb.

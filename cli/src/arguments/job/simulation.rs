@@ -88,7 +88,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| "write a whole number from 1 to 1000000".to_owned())
 }
 
-fn parse_thresholds(text: &str) -> Result<Thresholds, String> {
+pub(crate) fn parse_thresholds(text: &str) -> Result<Thresholds, String> {
     if text == "none" {
         return Ok(Thresholds(Vec::new()));
     }
@@ -101,7 +101,7 @@ fn parse_thresholds(text: &str) -> Result<Thresholds, String> {
     text.split(',').map(one).collect::<Result<_, _>>().map(Thresholds)
 }
 
-fn parse_knob(text: &str) -> Result<Knob, String> {
+pub(crate) fn parse_knob(text: &str) -> Result<Knob, String> {
     match text.parse::<f64>() {
         Ok(f64::INFINITY) => Ok(Knob(None)),
         Ok(factor) if factor > 0.0 => Ok(Knob(Some(factor))),

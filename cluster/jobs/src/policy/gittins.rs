@@ -13,6 +13,8 @@ use crate::{Account, Service};
 /// let settings = Settings { policy: "2d-gittins".into(), ..Settings::default() };
 /// let machines = [Machine::new("a", Resources::of_slots(1))];
 /// assert!(Queue::new(settings.clone(), machines.clone()).is_err(), "it needs a history");
+/// let learning = Settings { remembered: 500, ..settings.clone() };
+/// assert!(Queue::new(learning, machines.clone()).is_ok(), "it collects one; until then it is as `2d-las`");
 /// let history = History::of([60.0, 90.0, 5000.0].map(Service::of_slot_seconds));
 /// assert!(Queue::with_history(settings, machines, history).is_ok());
 /// ```

@@ -60,7 +60,8 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.job, self.phase.word())?;
         writeln!(f, "  reason       {}", self.reason)?;
-        writeln!(f, "  rank         {} ({} jobs before it)", self.rank, self.ahead)?;
+        let plural = if self.ahead == 1 { "" } else { "s" };
+        writeln!(f, "  rank         {} ({} job{plural} before it)", self.rank, self.ahead)?;
         writeln!(f, "  service      {}", self.service)?;
         writeln!(f, "  waited       {}", self.waited)?;
         write!(f, "  preemptions  {}", self.preemptions)?;

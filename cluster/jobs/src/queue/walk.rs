@@ -1,8 +1,8 @@
 //! The walk: jobs in the order of their rank get machines, whole gangs only (Gu, 2021, pseudocode 2).
-use super::{Queue, Rank, preempt};
+use super::{Queue, Rank, obstacle, preempt};
 use crate::account::{Account, Phase};
 use crate::placement::{Packing, place};
-use crate::{Action, Decision, Reason, Resources, Share, Time};
+use crate::{Action, Decision, Machine, Reason, Resources, Share, Time};
 use std::collections::BTreeMap;
 
 /// Jobs that a reason names at most.
@@ -43,12 +43,17 @@ struct Walk<'a> {
 }
 
 impl Queue {
+    /// Machines that tasks may start on. The shares of jobs on others do not count here: they can be given to no job.
+    fn open_machines(&self) -> impl Iterator<Item = &Machine> {
+        self.machines.values().filter(|machine| !machine.is_silent)
+    }
+
     /// Decides about all jobs.
     pub(super) fn walk(&mut self) -> Vec<Decision> {
         if !self.accounts.values().any(|account| account.phase == Phase::Waiting) {
             return Vec::new();
         }
-        let names: Vec<String> = self.machines.keys().cloned().collect();
+        let names: Vec<String> = self.open_machines().map(|machine| machine.name.clone()).collect();
         let mut found: Vec<(String, Found)> = Vec::new();
         let mut victims: Vec<(String, Reason)> = Vec::new();
         let mut walk = Walk::new(self);
@@ -163,9 +168,10 @@ impl<'a> Walk<'a> {
         let mut ranked: Vec<(Rank, &Account)> =
             queue.accounts.values().map(|account| (queue.rank(account), account)).collect();
         ranked.sort_by(|(one, _), (other, _)| one.compare(other));
+        let open: Vec<&Machine> = queue.open_machines().collect();
         let machines: BTreeMap<&str, usize> =
-            queue.machines.keys().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
-        let whole: Vec<Resources> = queue.machines.values().map(|machine| machine.capacity.clone()).collect();
+            open.iter().enumerate().map(|(index, machine)| (machine.name.as_str(), index)).collect();
+        let whole: Vec<Resources> = open.iter().map(|machine| machine.capacity.clone()).collect();
         let ground = Ground { left: whole.clone(), now: whole.clone(), whole };
         let preempted = vec![false; ranked.len()];
         let mut walk = Self { queue, ranked, machines, ground, preempted, failed: Vec::new() };
@@ -197,7 +203,8 @@ impl<'a> Walk<'a> {
         let tasks = u64::from(job.tasks);
         let most = room(&self.ground.whole, demand);
         if most < tasks {
-            return Found::Wait(Reason::TooWide { most, tasks: job.tasks });
+            let obstacle = obstacle(&self.ground.whole, demand, job.tasks);
+            return Found::Wait(Reason::TooWide { most, tasks: job.tasks, obstacle });
         }
         let known = self.failed.iter().find(|(failed, width, _)| *failed == demand && *width <= job.tasks);
         if let Some((_, _, reason)) = known {

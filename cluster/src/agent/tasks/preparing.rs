@@ -1,17 +1,23 @@
 //! Folders of tasks, and the files that they begin with.
 use super::super::fetching::Fetcher;
+use super::ending::{StillThere, end_earlier};
 use crate::api::{Bundle, TaskAssignment};
 use crate::blobs::Blobs;
+use crate::task_process::ProcessEnd;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+use tidemill_elastic::confinement::Confinement;
 use tidemill_spec::job::JobKind;
 
 /// Name of the file that is locked while anything of a task runs.
 const LOCK: &str = "lock";
+/// Time that the processes of an earlier agent have to end after they were killed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Folders and files of one start of a task.
 #[derive(Debug, Clone)]
@@ -31,7 +37,7 @@ impl Folders {
         let all = root.join(format!("{job}-{rank}-{incarnation}"));
         let checkpoint = all.join("checkpoint");
         // Programs of ours continue from the files that they have written.
-        let work = if kind == JobKind::Command { all.join("work") } else { checkpoint.clone() };
+        let work = if kind.keeps_folder() { checkpoint.clone() } else { all.join("work") };
         Self { work, checkpoint, lock: all.join(LOCK), end: all.join("end.json"), all }
     }
 }
@@ -72,34 +78,40 @@ pub(super) fn prepare(
     if let Some(program) = program.map(|program| folders.work.join(program)).filter(|path| path.is_file()) {
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).map_err(system)?;
     }
+    ProcessEnd::reserve(&folders.end).map_err(system)?;
     let listener = TcpListener::bind("0.0.0.0:0").map_err(|error| format!("no free port: {error}"))?;
     Ok(Prepared { listener })
 }
 
 /// Removes a folder on a thread of its own.
 pub(super) fn remove(folder: PathBuf) {
-    let work = move || {
-        if let Err(error) = fs::remove_dir_all(&folder)
-            && error.kind() != ErrorKind::NotFound
-        {
-            tracing::warn!("cannot remove {}: {error}", folder.display());
-        }
-    };
+    let work = move || remove_now(&folder);
     if let Err(error) = std::thread::Builder::new().name("tm-remove".into()).spawn(work) {
         tracing::error!("cannot start the thread that removes files: {error}");
     }
 }
 
-/// Removes the folders that an earlier process of the agent left, each once nothing of its task runs any more.
-pub(super) fn clear(root: &Path) {
-    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
-        let lock = entry.path().join(LOCK);
-        if let Ok(lock) = File::open(&lock) {
-            // Its processes end because the earlier process of the agent is gone.
+/// Removes a folder.
+pub(super) fn remove_now(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!("cannot remove {}: {error}", folder.display());
+    }
+}
+
+/// Ends what an earlier process of the agent left, and removes the folders of its tasks.
+pub(super) fn clear(root: &Path, confinement: Option<&Confinement>) -> Result<(), StillThere> {
+    let folders: Vec<PathBuf> =
+        fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    for folder in &folders {
+        if let Ok(lock) = File::open(folder.join(LOCK)) {
+            // The process of the task ends by itself because the earlier process of the agent is gone.
             let _ = flock(&lock, FlockOperation::LockExclusive);
         }
-        if let Err(error) = fs::remove_dir_all(entry.path()) {
-            tracing::warn!("cannot remove {}: {error}", entry.path().display());
-        }
     }
+    // It may have been killed, too.
+    end_earlier(confinement, &folders, PATIENCE)?;
+    folders.iter().for_each(|folder| remove_now(folder));
+    Ok(())
 }

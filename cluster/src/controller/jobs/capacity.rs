@@ -1,12 +1,17 @@
 //! Resources for jobs: those of the workers without those of streams. Streams go first: a process of a run waits until jobs have given back
 //! what it needs.
 use super::super::planning::{part_of_quota, taken};
-use super::{demand, milliseconds};
+use super::{demand, devices, milliseconds};
 use crate::api::Capacity;
 use crate::controller::{Shared, locked};
 use crate::facts::{Document, TaskStep};
 use std::collections::{BTreeMap, BTreeSet};
-use tidemill_jobs::{Event, Resources, Time};
+use tidemill_jobs::{Cause, Event, Machine, Resources, Time};
+
+/// Tasks that a worker takes at once, for each of its processors and in all: each has processes, threads and folders, however little
+/// processor time it asks for.
+const TASKS_PER_PROCESSOR: f64 = 4.0;
+const MORE_TASKS: u64 = 4;
 
 /// Resources of a machine.
 pub(super) fn resources(capacity: &Capacity) -> Resources {
@@ -15,6 +20,7 @@ pub(super) fn resources(capacity: &Capacity) -> Resources {
     Resources {
         millicores: (capacity.processors * 1e3).floor() as u64,
         memory: capacity.memory_bytes,
+        places: (capacity.processors * TASKS_PER_PROCESSOR).floor() as u64 + MORE_TASKS,
         devices,
         ..Resources::default()
     }
@@ -75,10 +81,11 @@ impl Shared {
 
     /// Events for machines that have more or less for jobs than the queue knows.
     pub(super) fn changed_capacities(&self) -> Vec<Event> {
-        let alive: BTreeMap<String, Capacity> = {
+        let (alive, heard): (BTreeMap<String, Capacity>, BTreeSet<String>) = {
             let workers = locked(&self.workers);
             let alive = workers.iter().filter(|(_, live)| live.is_alive);
-            alive.map(|(name, live)| (name.clone(), live.heartbeat.capacity.clone())).collect()
+            let alive = alive.map(|(name, live)| (name.clone(), live.heartbeat.capacity.clone())).collect();
+            (alive, workers.keys().cloned().collect())
         };
         let processors = self.processors();
         // A worker that was there before this process may still come.
@@ -87,22 +94,38 @@ impl Shared {
         self.facts.look(|document| {
             let reserved = reserved(document, &processors);
             let is_open = |name: &str| document.workers.get(name).is_some_and(|facts| !facts.is_drained);
-            let mut known: BTreeMap<&str, &Resources> = BTreeMap::new();
-            let machines = document.queue.queue.iter().flat_map(|queue| queue.machines());
-            known.extend(machines.map(|machine| (machine.name.as_str(), &machine.capacity)));
+            let queue = document.queue.queue.as_ref();
+            let known: BTreeMap<&str, &Machine> = queue
+                .into_iter()
+                .flat_map(|queue| queue.machines())
+                .map(|one| (one.name.as_str(), one))
+                .collect();
             let mut events = Vec::new();
-            let mut tell = |machine: &str, capacity: Resources| {
-                if known.get(machine).copied().unwrap_or(&Resources::default()) != &capacity {
-                    events.push(Event::Capacity { machine: machine.to_owned(), capacity, within });
+            for (name, whole) in &alive {
+                let mut of_streams = reserved.get(name).cloned().unwrap_or_default();
+                of_streams.give(&devices::reserved(document, name, whole), 1);
+                let (left, cause) = match (is_open(name), of_streams == Resources::default()) {
+                    (false, _) => (Resources::default(), Cause::Drained),
+                    (true, true) => (resources(whole), Cause::Smaller),
+                    (true, false) => (less(resources(whole), Some(&of_streams)), Cause::Streams),
+                };
+                let is_known = match known.get(name.as_str()) {
+                    Some(machine) => machine.capacity == left && !machine.is_silent,
+                    None => left == Resources::default(),
+                };
+                if !is_known {
+                    events.push(Event::Capacity { machine: name.clone(), capacity: left, within, cause });
                 }
-            };
-            for (name, capacity) in &alive {
-                let left = if is_open(name) { resources(capacity) } else { Resources::default() };
-                tell(name, less(left, reserved.get(name)));
             }
-            if !is_settling {
-                let gone = known.keys().filter(|name| !alive.contains_key(**name));
-                gone.for_each(|name| tell(name, Resources::default()));
+            // A silent worker keeps its jobs until its lease has ended, but gets none.
+            let is_silent =
+                |name: &String| !alive.contains_key(name) && (heard.contains(name) || !is_settling);
+            let silent = known.values().filter(|machine| is_silent(&machine.name));
+            for machine in silent {
+                let is_used = queue.is_some_and(|queue| queue.is_used(&machine.name));
+                if !machine.is_silent || !is_used {
+                    events.push(Event::Silent { machine: machine.name.clone() });
+                }
             }
             events
         })
@@ -118,6 +141,7 @@ impl Shared {
         if let Some(reserved) = reserved(document, &processors).get(worker) {
             used.give(reserved, 1);
         }
+        used.give(&devices::reserved(document, worker, whole), 1);
         resources(whole).covers(&used)
     }
 }
@@ -130,7 +154,7 @@ mod tests {
     fn jobs_have_what_streams_leave() {
         let whole = Capacity { processors: 4.0, memory_bytes: 1000, accelerators: vec!["npu".into(); 2] };
         let whole = resources(&whole);
-        assert_eq!((whole.millicores, whole.device("npu")), (4000, 2));
+        assert_eq!((whole.millicores, whole.device("npu"), whole.places), (4000, 2, 20));
         let stream = Resources { millicores: 2500, memory: 1200, ..Resources::default() };
         let left = less(whole.clone(), Some(&stream));
         assert_eq!((left.millicores, left.memory, left.device("npu")), (1500, 0, 2));

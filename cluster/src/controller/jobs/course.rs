@@ -3,10 +3,17 @@
 //! A task belongs to one start, with a number. Each start is stored before a worker gets it, and a new one begins only when the worker of the
 //! one before has said that the task has ended, its agent was started again, or its lease has ended: no task runs twice at once.
 use crate::api::{Checkpoint, JobResult, JobState, TaskEnd, TaskOrder, TaskStage, TaskStatus};
-use crate::facts::{JobFacts, TaskStep, Verdict};
+use crate::facts::{JobFacts, TaskFacts, TaskStep, Verdict};
 
 /// Starts of a job that may fail one after another.
 const MOST_FAILED_STARTS: u32 = 3;
+
+/// Ends of tasks by themselves that may follow a new checkpoint, the first one with it.
+const MOST_IDLE_ENDS: u32 = 3;
+
+/// Reason for the end of a job that does not get further.
+const IDLE: &str = "; it left RESUME three times without having been asked to stop, and without a new checkpoint: leave RESUME \
+    only after the signal, or change what the checkpoint contains";
 
 /// A job has no tasks on workers any more: the queue has to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +32,7 @@ impl JobFacts {
         for (task, worker) in self.tasks.iter_mut().zip(workers).filter(|(task, _)| !task.is_done) {
             task.worker = Some(worker.clone());
             task.incarnation += 1;
-            (task.step, task.session, task.port) = (TaskStep::Preparing, None, 0);
+            (task.step, task.session, task.port, task.is_lost) = (TaskStep::Preparing, None, 0, false);
         }
         self.verdict = None;
         self.enter(JobState::Starting, None);
@@ -73,6 +80,14 @@ impl JobFacts {
         task.session = Some(session);
         let is_newer = |new: &&Checkpoint| task.checkpoint.as_ref().is_none_or(|old| new.number > old.number);
         if let Some(checkpoint) = status.checkpoint.as_ref().filter(is_newer) {
+            // A task that changes nothing gets no further.
+            let has_progressed = task.checkpoint.as_ref().is_none_or(|old| {
+                (&old.files, &old.folders, old.progress)
+                    != (&checkpoint.files, &checkpoint.folders, checkpoint.progress)
+            });
+            if has_progressed {
+                self.idle_ends = 0;
+            }
             task.checkpoint = Some(checkpoint.clone());
             self.failed_starts = 0;
         }
@@ -100,13 +115,24 @@ impl JobFacts {
                         self.failed_starts = 0;
                         self.settle()
                     }
-                    TaskEnd::Released { why } => {
+                    TaskEnd::Released { why, is_unasked } => {
                         let why = format!("task {rank} on worker {worker} has stopped: {why}");
-                        self.stop(Verdict::Again(why), within)
+                        // Other tasks that are asked to stop because of it do not count.
+                        self.idle_ends += u32::from(*is_unasked && self.verdict.is_none());
+                        match self.idle_ends > MOST_IDLE_ENDS {
+                            true => self.stop(Verdict::Failed(format!("{why}{IDLE}")), 0),
+                            false => self.stop(Verdict::Again(why), within),
+                        }
                     }
                     TaskEnd::Failed { why } => {
                         let why = format!("task {rank} on worker {worker} has failed: {why}");
-                        self.stop(Verdict::Failed(why), 0)
+                        match self.survives(&[rank as usize]) {
+                            true => {
+                                self.note(format!("{why}; the others continue without it"));
+                                self.settle()
+                            }
+                            false => self.stop(Verdict::Failed(why), 0),
+                        }
                     }
                     TaskEnd::NotStarted { why } => {
                         self.failed_starts += 1;
@@ -134,17 +160,36 @@ impl JobFacts {
 
     /// The tasks on a worker have ended without a word, all or those of an earlier process of its agent.
     pub(crate) fn lost(&mut self, worker: &str, why: &str, session: Option<u64>) -> Option<Settled> {
-        let mut is_any = false;
-        for task in &mut self.tasks {
+        let mut gone = Vec::new();
+        for (rank, task) in self.tasks.iter_mut().enumerate() {
             let is_earlier = session.is_none() || task.session.is_some_and(|known| Some(known) != session);
             let is_there = task.worker.as_deref() == Some(worker) && task.step != TaskStep::Idle;
             if is_there && is_earlier {
                 task.step = TaskStep::Idle;
-                is_any = true;
+                gone.push(rank);
             }
         }
+        if !gone.is_empty() && self.survives(&gone) {
+            let ranks: Vec<String> = gone.iter().map(usize::to_string).collect();
+            self.note(format!("task {} is lost: {why}; the others continue without it", ranks.join(", ")));
+            return self.settle();
+        }
         let within = self.submission.checkpoint_within_milliseconds;
-        is_any.then(|| self.stop(Verdict::Again(why.to_owned()), within)).flatten()
+        (!gone.is_empty()).then(|| self.stop(Verdict::Again(why.to_owned()), within)).flatten()
+    }
+
+    /// Marks tasks that have ended as lost, where the job runs and survives that: as many as it says may be lost, and one is left.
+    fn survives(&mut self, gone: &[usize]) -> bool {
+        let of_now = self.tasks.iter().filter(|task| task.is_lost).count();
+        let is_left =
+            |task: &TaskFacts| task.is_done || matches!(task.step, TaskStep::Running | TaskStep::Saving);
+        let survives = self.state == JobState::Running
+            && of_now + gone.len() <= self.submission.survive as usize
+            && self.tasks.iter().any(is_left);
+        if survives {
+            gone.iter().filter_map(|rank| self.tasks.get_mut(*rank).map(|task| task.is_lost = true)).count();
+        }
+        survives
     }
 
     /// Becomes what its verdict says, once no task is on a worker.
@@ -152,7 +197,9 @@ impl JobFacts {
         if self.state.is_over() || self.tasks.iter().any(|task| task.step != TaskStep::Idle) {
             return None;
         }
-        if self.tasks.iter().all(|task| task.is_done) && !matches!(self.verdict, Some(Verdict::Failed(_))) {
+        let is_over = |task: &TaskFacts| task.is_done || task.is_lost;
+        let is_complete = self.tasks.iter().all(is_over) && self.tasks.iter().any(|task| task.is_done);
+        if is_complete && !matches!(self.verdict, Some(Verdict::Failed(_))) {
             self.enter(JobState::Complete, None);
             return Some(Settled::Complete);
         }
@@ -211,6 +258,7 @@ mod tests {
             environment: Default::default(),
             files: Vec::new(),
             results: Vec::new(),
+            survive: 0,
         };
         JobFacts::new(1, "ada", submission)
     }
@@ -221,6 +269,10 @@ mod tests {
 
     fn ended(rank: u32, incarnation: u64, end: TaskEnd) -> TaskStatus {
         status(rank, incarnation, TaskStage::Ended { end })
+    }
+
+    fn released(why: &str) -> TaskEnd {
+        TaskEnd::Released { why: why.into(), is_unasked: false }
     }
 
     fn workers(names: &[&str]) -> Vec<String> {
@@ -258,7 +310,7 @@ mod tests {
             let end = TaskEnd::NotStarted { why: "no such file".into() };
             assert_eq!(job.heard("b", 8, &ended(1, first, end)), None);
             assert!(matches!(job.order(0, "h"), Some(TaskOrder::Stop { within_milliseconds: 0, .. })));
-            let settled = job.heard("a", 7, &ended(0, first, TaskEnd::Released { why: "asked".into() }));
+            let settled = job.heard("a", 7, &ended(0, first, released("asked")));
             match attempt < MOST_FAILED_STARTS {
                 true => assert_eq!(settled, Some(Settled::Released)),
                 false => {
@@ -273,10 +325,7 @@ mod tests {
         let mut job = running();
         assert_eq!(job.lost("a", "worker a is lost", None), None);
         assert!(matches!(job.order(1, "h"), Some(TaskOrder::Stop { within_milliseconds: 30_000, .. })));
-        assert_eq!(
-            job.heard("b", 8, &ended(1, 1, TaskEnd::Released { why: String::new() })),
-            Some(Settled::Released)
-        );
+        assert_eq!(job.heard("b", 8, &ended(1, 1, released(""))), Some(Settled::Released));
         job.begin(&workers(&["c", "b"]));
         // The lost worker is back, and says that its task is done.
         assert_eq!(job.heard("a", 7, &ended(0, 1, TaskEnd::Done { results: Vec::new() })), None);
@@ -299,12 +348,47 @@ mod tests {
         assert_eq!(job.stop(Verdict::Again("a stream needs worker a".into()), 10_000), None);
         assert_eq!(job.stop(Verdict::Cancelled("ben cancels it".into()), 0), None);
         assert!(matches!(job.order(0, "h"), Some(TaskOrder::Stop { within_milliseconds: 0, .. })));
-        job.heard("a", 7, &ended(0, 1, TaskEnd::Released { why: String::new() }));
-        let settled = job.heard("b", 8, &ended(1, 1, TaskEnd::Released { why: String::new() }));
+        job.heard("a", 7, &ended(0, 1, released("")));
+        let settled = job.heard("b", 8, &ended(1, 1, released("")));
         assert_eq!(settled, Some(Settled::Cancelled("ben cancels it".into())));
         let mut waiting = job;
         waiting.state = JobState::Waiting;
         assert!(waiting.stop(Verdict::Cancelled("no".into()), 0).is_some(), "nothing is to be ended");
+    }
+
+    #[test]
+    fn a_job_that_survives_continues_without_a_lost_task() {
+        let surviving = || {
+            let mut job = running();
+            job.submission.survive = 1;
+            job
+        };
+        // A worker is gone.
+        let mut job = surviving();
+        assert_eq!(job.lost("a", "its lease has ended", None), None);
+        assert_eq!((job.state, job.order(0, "h")), (JobState::Running, None));
+        assert!(matches!(job.order(1, "h"), Some(TaskOrder::Run { .. })), "the other one runs");
+        assert_eq!(
+            job.heard("a", 7, &ended(0, 1, TaskEnd::Done { results: Vec::new() })),
+            None,
+            "it is late"
+        );
+        let end = TaskEnd::Done { results: Vec::new() };
+        assert_eq!(job.heard("b", 8, &ended(1, 1, end)), Some(Settled::Complete));
+        // A task was killed, and then the other one.
+        let mut job = surviving();
+        assert_eq!(job.heard("a", 7, &ended(0, 1, TaskEnd::Failed { why: "signal 9".into() })), None);
+        assert!(job.tasks[0].is_lost && job.state == JobState::Running);
+        let settled = job.heard("b", 8, &ended(1, 1, TaskEnd::Failed { why: "signal 9".into() }));
+        assert!(matches!(settled, Some(Settled::Failed(_))), "{settled:?}");
+        // It is preempted later: all tasks start again.
+        let mut job = surviving();
+        job.lost("a", "its lease has ended", None);
+        job.stop(Verdict::Again("a stream needs worker b".into()), 1_000);
+        let settled = job.heard("b", 8, &ended(1, 1, released("")));
+        assert_eq!(settled, Some(Settled::Released));
+        job.begin(&workers(&["b", "c"]));
+        assert!(!job.tasks[0].is_lost && job.tasks[0].incarnation == 2);
     }
 
     #[test]
@@ -318,6 +402,35 @@ mod tests {
         job.heard("a", 7, &with(2));
         job.heard("a", 7, &with(1));
         assert_eq!(number(&job), 2);
+    }
+
+    #[test]
+    fn a_task_that_ends_by_itself_again_and_again_gets_further_or_fails() {
+        let mut job = job(1);
+        let mut start = 0;
+        let mut run = |job: &mut JobFacts, progress: Option<f64>, is_unasked: bool| {
+            job.begin(&workers(&["a"]));
+            start += 1;
+            job.heard("a", 7, &status(0, start, TaskStage::Ready { port: 1 }));
+            let checkpoint = Checkpoint { number: start, progress, ..Checkpoint::default() };
+            let end = TaskEnd::Released { why: "it wrote a checkpoint".into(), is_unasked };
+            let report = TaskStatus { checkpoint: Some(checkpoint), ..ended(0, start, end) };
+            job.heard("a", 7, &report)
+        };
+        for step in 1..6 {
+            let settled = run(&mut job, Some(f64::from(step) / 10.0), true);
+            assert_eq!(settled, Some(Settled::Released), "it gets further");
+        }
+        for _ in 0..5 {
+            assert_eq!(run(&mut job, Some(0.5), false), Some(Settled::Released), "it was asked");
+        }
+        assert_eq!(run(&mut job, Some(0.5), true), Some(Settled::Released));
+        assert_eq!(run(&mut job, Some(0.5), true), Some(Settled::Released));
+        let settled = run(&mut job, Some(0.5), true);
+        assert!(
+            matches!(&settled, Some(Settled::Failed(why)) if why.contains("RESUME three times")),
+            "{settled:?}"
+        );
     }
 
     /// Tasks as they are on workers, whatever the controller knows.
@@ -347,8 +460,12 @@ mod tests {
     proptest::proptest! {
         /// Reports come late, twice or never: no task has two starts at once, and none is left of a job that is over.
         #[test]
-        fn no_task_has_two_starts_at_once(steps in proptest::collection::vec((0_u8..9, 0_usize..8), 1..60)) {
+        fn no_task_has_two_starts_at_once(
+            survive in 0_u32..3,
+            steps in proptest::collection::vec((0_u8..9, 0_usize..8), 1..60),
+        ) {
             let mut job = job(3);
+            job.submission.survive = survive;
             let mut world = World::default();
             let mut late: Vec<(String, TaskStatus)> = Vec::new();
             for (what, which) in steps {
@@ -370,7 +487,7 @@ mod tests {
                         let end = match (runs, which % 3) {
                             (false, _) => TaskEnd::NotStarted { why: String::new() },
                             (_, 0) => TaskEnd::Done { results: Vec::new() },
-                            (_, 1) => TaskEnd::Released { why: String::new() },
+                            (_, 1) => released(""),
                             _ => TaskEnd::Failed { why: String::new() },
                         };
                         let report = ended(rank, start, end);

@@ -26,11 +26,13 @@ impl Shared {
                 let Some(job) = document.jobs.get(id) else { continue };
                 let Some(change) = changed_again(id, job, worker, session, statuses) else { continue };
                 let has_begun = job.state == JobState::Starting && change.job.state == JobState::Running;
+                let shrunk = shrunk(id, job, &change.job);
                 document.jobs.insert(id.clone(), change.job);
                 if has_begun {
                     events.push(Event::Started { job: id.clone() });
                     news.push(("job_running", id.clone(), format!("job {id} is running")));
                 }
+                events.extend(shrunk);
                 if change.has_checkpoint {
                     events.push(Event::Checkpointed { job: id.clone() });
                 }
@@ -122,8 +124,10 @@ impl Shared {
                 for id in ids {
                     let Some(job) = document.jobs.get_mut(&id) else { continue };
                     let why = format!("worker {worker} was silent until its lease ended");
-                    job.note(format!("job {id} stops: {why}"));
-                    if let Some(settled) = job.lost(&worker, &why, None) {
+                    let before = job.clone();
+                    let settled = job.lost(&worker, &why, None);
+                    events.extend(shrunk(&id, &before, job));
+                    if let Some(settled) = settled {
                         events.extend(settle(document, &id, settled, news));
                     }
                 }
@@ -140,6 +144,14 @@ impl Shared {
 fn is_at(job: &JobFacts, worker: &str) -> bool {
     let is_there = |task: &TaskFacts| task.step != TaskStep::Idle && task.worker.as_deref() == Some(worker);
     !job.state.is_over() && job.tasks.iter().any(is_there)
+}
+
+/// Events for the queue about tasks that a job continues without.
+fn shrunk(id: &str, before: &JobFacts, after: &JobFacts) -> Vec<Event> {
+    let both = before.tasks.iter().zip(&after.tasks);
+    let lost = both.filter(|(before, after)| after.is_lost && !before.is_lost);
+    let machines = lost.filter_map(|(_, task)| task.worker.clone());
+    machines.map(|machine| Event::Shrunk { job: id.to_owned(), machine, tasks: 1 }).collect()
 }
 
 /// A job after a report.

@@ -1,6 +1,6 @@
 //! Requests about jobs, and files of tasks.
 use super::JobError;
-use crate::api::{JobExplanation, JobSubmission, JobView, LogLine};
+use crate::api::{JobExplanation, JobRemoval, JobSubmission, JobView, JobsRemoved, LogLine};
 use crate::controller::Shared;
 use crate::controller::answering::{Answer, No, asked, blocking, broken, worker};
 use crate::controller::receiving::take_file;
@@ -60,6 +60,16 @@ pub(in crate::controller) async fn cancel(
     headers: HeaderMap,
 ) -> Answer<JobView> {
     asked(shared, (who, headers), Action::Cancel, move |shared, by| Ok(shared.cancel_job(&job, by)?)).await
+}
+
+pub(in crate::controller) async fn remove(
+    State(shared): State<Arc<Shared>>,
+    who: ConnectInfo<Peer>,
+    headers: HeaderMap,
+    Json(wanted): Json<JobRemoval>,
+) -> Answer<JobsRemoved> {
+    asked(shared, (who, headers), Action::Cancel, move |shared, by| Ok(shared.remove_jobs(&wanted, by)?))
+        .await
 }
 
 pub(in crate::controller) async fn explanation(

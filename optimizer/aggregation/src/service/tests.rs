@@ -307,3 +307,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_tensor_moves_where_it_is_wanted_and_a_written_service_is_the_same() {
+    let mut service = Service::default();
+    service.admit(JobId(1), job(6.0, &[2.0, 3.5])).unwrap();
+    service.admit(JobId(2), job(6.0, &[5.0])).unwrap();
+    let (own, other) = (service.place(JobId(1), 0).unwrap(), service.place(JobId(2), 0).unwrap());
+    assert_ne!(own, other);
+    assert_eq!(service.relocate(JobId(1), 0, other), Ok(own));
+    assert_eq!(service.place(JobId(1), 0), Some(other));
+    let nowhere = AggregatorId(99);
+    assert_eq!(service.relocate(JobId(1), 0, nowhere), Err(ServiceError::NoAggregator(nowhere)));
+    let text = serde_json::to_string(&service).unwrap();
+    assert_eq!(serde_json::from_str::<Service>(&text).unwrap(), service);
+}

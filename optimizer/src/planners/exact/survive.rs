@@ -246,8 +246,8 @@ fn made<'a>(
     let space = spaces.find_map(|waits| Space::new(problem, joint, waits, memory, strictness).ok());
     let space = space.ok_or_else(|| {
         unsupported(format!(
-            "more than {MOST_TUPLES} whole routes from operator to operator: with `survive`, plan fewer operators, tiers or waits \
-             at once"
+            "more than {MOST_TUPLES} whole routes from operator to operator: with `survive`, drop the latency level \
+             (`--slo latency=none`), list fewer `variants`, or plan fewer tiers at once"
         ))
     })?;
     let is_servable = space.places.iter().all(|places| !places.is_empty());

@@ -4,7 +4,7 @@ use crate::layer::largest;
 use serde::{Deserialize, Serialize};
 use tidemill_random::Random;
 
-mod mixture;
+pub(crate) mod mixture;
 mod perceptron;
 
 /// A classifier. Its parameters are one list of numbers.
@@ -64,6 +64,16 @@ impl Model {
         })
     }
 
+    /// Returns the sizes of a mixture; none for a perceptron.
+    pub(crate) fn shape(&self) -> Option<mixture::Shape> {
+        match self {
+            Self::Perceptron { .. } => None,
+            Self::Mixture { hidden, experts, balance, .. } => {
+                Some(mixture::Shape { hidden: *hidden, experts: *experts, balance: *balance })
+            }
+        }
+    }
+
     /// Draws parameters: weights as He et al. (2015, section 2.2) for rectifiers, biases 0.
     pub fn initial(&self, seed: u64) -> Vec<f64> {
         let mut random = Random::of_seed(seed);
@@ -101,7 +111,7 @@ impl Model {
             Self::Perceptron { sizes } => perceptron::scores(sizes, parameters, input),
             Self::Mixture { hidden, experts, balance, .. } => {
                 let shape = mixture::Shape { hidden: *hidden, experts: *experts, balance: *balance };
-                shape.scores(parameters, input, classes).scores
+                shape.scores(parameters, input, classes)
             }
         }
     }

@@ -1,0 +1,35 @@
+//! `tidemill train`: a training by ranks, each of them a process.
+//!
+//! | question | module |
+//! |---|---|
+//! | what is trained, with what? | [`preparation`] |
+//! | what does a rank do? | [`rank`] |
+//! | what does a rank say? | [`event`] |
+//! | what does it leave? | [`report`], [`model`] |
+//! | who starts ranks on this machine, and hears them? | [`ranks`] |
+mod event;
+mod model;
+mod preparation;
+mod rank;
+mod ranks;
+mod report;
+
+use crate::arguments::TrainArguments;
+use crate::exit::Exit;
+use crate::terminal::Terminal;
+pub(crate) use model::files_of;
+use preparation::Prepared;
+
+/// Trains: as a rank where the environment says which, else with ranks that it starts.
+pub(crate) fn train(arguments: &TrainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    match rank::Place::of_environment()? {
+        Some(place) => {
+            let prepared = Prepared::load(&arguments.file, place.size)?;
+            rank::rank(arguments, &prepared, &place)
+        }
+        None => {
+            let prepared = Prepared::load_with(&arguments.file, arguments.ranks)?;
+            ranks::start(arguments, &prepared, terminal)
+        }
+    }
+}
