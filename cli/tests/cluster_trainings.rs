@@ -67,7 +67,7 @@ impl Cluster {
 #[test]
 fn a_training_outlives_a_machine() {
     let mut cluster = Cluster::with_ranks(&["one", "two", "three"], &["--job-lease", "2s"]);
-    let more = "    steps: 2500\n    survive: 1\n    checkpoint_every: 200\n    rebalance_every: 500\n";
+    let more = "    steps: 600\n    survive: 1\n    checkpoint_every: 50\n    rebalance_every: 150\n";
     let mixture = "{kind: mixture, experts: 4, hidden: 8}";
     // One rank alone has no other to lose.
     cluster.place.write("job.yaml", job(3, mixture, &more.replace("survive: 1", "survive: 0")));
