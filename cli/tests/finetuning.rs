@@ -145,7 +145,7 @@ fn a_new_model_is_profiled_and_swapped_into_a_running_workflow() {
     let (workflow, plan) = (argument("tuned/workflow.yaml"), argument("tuned/plan-typed.yaml"));
     cluster.ask(&["submit", &workflow, "--plan", &plan]).expect(0);
     cluster.until("questions are answered", |cluster| {
-        cluster.run_of("topics")["arrived"].as_u64().is_some_and(|arrived| arrived > 60)
+        cluster.run_of("topics")["arrived"].as_u64().is_some_and(|arrived| arrived > 200)
     });
     let change =
         ["change", "topics", "--plan", &argument("tuned/plan-tuned.yaml"), "--yes", "--output", "json"];
@@ -161,7 +161,7 @@ fn a_new_model_is_profiled_and_swapped_into_a_running_workflow() {
         found.keys().filter(is_so).count()
     };
     let (old, new) = (by(&typed, &tuned), by(&tuned, &typed));
-    assert!(old > 0 && new > old, "{old} answers only of the old model, {new} only of the new one");
+    assert!(old > 0 && new > 0, "{old} answers only of the old model, {new} only of the new one");
     let neither = found.keys().filter(|key| found[*key] != typed[*key] && found[*key] != tuned[*key]);
     assert_eq!(neither.count(), 0);
 }
