@@ -6,7 +6,7 @@
 //! | what does a rank do? | [`rank`] |
 //! | what does a rank say? | [`event`] |
 //! | what does it leave? | [`report`], [`model`] |
-//! | who starts ranks on this machine, and hears them? | [`ranks`] |
+//! | who starts ranks on this machine, and shows their events? | [`ranks`] |
 mod event;
 mod model;
 mod preparation;
@@ -24,11 +24,11 @@ use preparation::Prepared;
 pub(crate) fn train(arguments: &TrainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     match rank::Place::of_environment()? {
         Some(place) => {
-            let prepared = Prepared::load(&arguments.file, place.size)?;
+            let prepared = Prepared::load(&arguments.file, Some(place.group.size))?;
             rank::rank(arguments, &prepared, &place)
         }
         None => {
-            let prepared = Prepared::load_with(&arguments.file, arguments.ranks)?;
+            let prepared = Prepared::load(&arguments.file, arguments.ranks)?;
             ranks::start(arguments, &prepared, terminal)
         }
     }

@@ -70,7 +70,7 @@ fn a_job_that_leaves_a_drained_worker_says_so() {
     );
 }
 
-/// What no worker can take is said at once, and where it is looked for.
+/// A job that no worker can take is reported at once, and by each command that shows it.
 #[test]
 fn a_job_that_cannot_fit_says_which_resource_is_scarce() {
     let cluster = Cluster::with_jobs(&["one"], &[]);

@@ -100,7 +100,7 @@ fn a_model_learns_from_what_a_workflow_has_collected() {
         let best = (0..scores.len()).max_by(|one, other| scores[*one].total_cmp(&scores[*other])).unwrap();
         assert_eq!(row["topic"], classifier.names[best], "{row}");
     }
-    // And the rows that were held out are the same for whoever reads the folder.
+    // Each reader of the folder holds out the same rows.
     let encodings = Encodings::from([("question".to_owned(), characters.clone())]);
     let all = collected::read(&place.path("out/heard"), &[], "right_topic", &encodings).unwrap();
     let (_, held_out) = all.named(&classifier.names).split(0.2);

@@ -202,4 +202,6 @@ fn mistakes_are_said_once_with_their_place() {
     place.write("arms.csv", arms());
     let found = run(&place, &[]).expect(69).stderr;
     assert!(found.contains("use a lower rate"), "{found}");
+    let found = run(&place, &["--ranks", "65"]).expect(2).stderr;
+    assert!(found.contains("64 are the most") && found.contains("tidemill job submit"), "{found}");
 }

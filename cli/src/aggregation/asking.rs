@@ -47,8 +47,8 @@ fn percent(part: f64) -> String {
 
 /// Lists the jobs.
 pub(super) fn jobs(arguments: &ListAggArguments) -> anyhow::Result<Exit> {
-    let report = question(&arguments.choice, Question::Report { job: arguments.job.clone() })?;
-    if arguments.output == OutputForm::Json {
+    let report = question(&arguments.asked.choice, Question::Report { job: arguments.job.clone() })?;
+    if arguments.asked.output == OutputForm::Json {
         write_json(&json!({"version": 1, "jobs": report.jobs}))?;
         return Ok(Exit::Success);
     }
@@ -95,8 +95,8 @@ pub(super) fn jobs(arguments: &ListAggArguments) -> anyhow::Result<Exit> {
 
 /// Lists aggregators and tensors.
 pub(super) fn map(arguments: &ListAggArguments) -> anyhow::Result<Exit> {
-    let report = question(&arguments.choice, Question::Report { job: arguments.job.clone() })?;
-    if arguments.output == OutputForm::Json {
+    let report = question(&arguments.asked.choice, Question::Report { job: arguments.job.clone() })?;
+    if arguments.asked.output == OutputForm::Json {
         write_json(&report)?;
         return Ok(Exit::Success);
     }
@@ -178,7 +178,7 @@ pub(super) fn migrate(arguments: &MigrateArguments, terminal: &Terminal) -> anyh
     let interrupt = Interrupt::listen()?;
     let job = arguments.job.clone();
     let wish = Question::Move { job: job.clone(), tensor, to: to.clone() };
-    let mut report = question(&arguments.choice, wish)?;
+    let mut report = question(&arguments.asked.choice, wish)?;
     interrupt.is_watched();
     #[allow(clippy::disallowed_methods, reason = "how long this command waits")]
     let began = Instant::now();
@@ -202,12 +202,12 @@ pub(super) fn migrate(arguments: &MigrateArguments, terminal: &Terminal) -> anyh
                 .into());
         }
         std::thread::sleep(LOOK);
-        report = question(&arguments.choice, Question::Report { job: Some(job.clone()) })?;
+        report = question(&arguments.asked.choice, Question::Report { job: Some(job.clone()) })?;
     }
     let there = report.jobs.iter().flat_map(|of| &of.tensors);
     let there =
         there.filter(|of| of.aggregator == *to && tensor.is_none_or(|tensor| of.tensor == tensor)).count();
-    if arguments.output == OutputForm::Json {
+    if arguments.asked.output == OutputForm::Json {
         write_json(&json!({"version": 1, "ok": there > 0, "job": job, "to": to, "tensors": there}))?;
     } else {
         writeln!(answer::out(), "{there} tensors of {job} are on {to}")?;

@@ -33,7 +33,7 @@ pub(super) fn bench(arguments: &BenchAggArguments, terminal: &Terminal) -> anyho
         UpdateChoice::Adam => Rule::adam(0.001),
     };
     let options = BenchOptions {
-        socket: socket_of(&arguments.choice)?,
+        socket: socket_of(&arguments.asked.choice)?,
         at: arguments.at.clone(),
         job: arguments.job.clone(),
         specs: specs_of(shape, arguments.scale, numbers, rule),
@@ -66,7 +66,7 @@ pub(super) fn bench(arguments: &BenchAggArguments, terminal: &Terminal) -> anyho
     };
     let is_right = report.expected_digest.as_ref().is_none_or(|expected| *expected == report.digest);
     let mut out = answer::out();
-    if arguments.output == OutputForm::Json {
+    if arguments.asked.output == OutputForm::Json {
         serde_json::to_writer_pretty(&mut out, &report)?;
         writeln!(out)?;
     } else {

@@ -18,7 +18,7 @@ pub(crate) struct TrainArguments {
     /// File with a job of kind `train`.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Number of ranks; default: the `gang` of the job.
+    /// Number of ranks, at most 64; default: the `gang` of the job.
     #[arg(long, value_name = "N")]
     pub(crate) ranks: Option<u32>,
     /// Folder for checkpoints; a training continues from the newest one there. Default: no checkpoints.

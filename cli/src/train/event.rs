@@ -72,7 +72,7 @@ pub(super) struct Agreement {
     pub(super) lost_experts: Vec<usize>,
     /// Experts whose state went from one rank to another.
     pub(super) moved_experts: usize,
-    /// Chance that the training continues without a checkpoint after lost ranks, from one lost on.
+    /// Chance that the training continues without a checkpoint after lost ranks, from one lost up to as many as it still survives.
     pub(super) survival: Vec<f64>,
     /// Experts of each rank, in the order of `ranks`.
     pub(super) experts: Vec<Vec<usize>>,
@@ -81,8 +81,8 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Describes it; `before`: the ranks that agreed before, `took`: the seconds since a loss.
-    pub(super) fn new(of: &Regrouped, before: &[u32], took: Option<f64>) -> Self {
+    /// Describes it; `before`: the ranks that agreed before, `survival`: see the field, `took`: the seconds since a loss.
+    pub(super) fn new(of: &Regrouped, before: &[u32], survival: Vec<f64>, took: Option<f64>) -> Self {
         let from = match of.origin {
             Origin::Beginning => "beginning",
             Origin::Ranks => "ranks",
@@ -95,7 +95,7 @@ impl Agreement {
             from: from.to_owned(),
             lost_experts: of.lost.clone(),
             moved_experts: of.moved,
-            survival: of.survival(),
+            survival,
             experts: of.experts.clone(),
             recovered_seconds: took,
         }

@@ -8,7 +8,7 @@ use tidemill_training::classifier::{Classifier, Quality};
 use tidemill_training::collected::{Collected, Column, Encoding, Encodings};
 use tidemill_training::model_file::{self, Facts};
 
-/// What a training starts from.
+/// The beginning of a training.
 pub(super) enum Origin {
     /// Random parameters.
     Random,
@@ -18,38 +18,32 @@ pub(super) enum Origin {
     Model(Box<(Classifier, Manifest)>),
 }
 
-/// See [`Origin`], with what follows for the examples.
-pub(super) struct Start {
-    pub(super) origin: Origin,
-}
-
 /// Whether a path names a manifest.
 fn is_manifest(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
 }
 
-impl Start {
+impl Origin {
     /// Reads the model that `from` names; `folder`: that of the job.
     pub(super) fn load(spec: &TrainSpec, folder: &Path) -> anyhow::Result<Self> {
-        let origin = match &spec.from {
-            None => Origin::Random,
+        Ok(match &spec.from {
+            None => Self::Random,
             Some(from) if is_manifest(&from.value) => {
                 let found = model_file::load(&folder.join(&from.value)).map_err(|error| {
                     Failure::new(Kind::Configuration, error.to_string())
                         .at(from.span.clone())
                         .with_help(error.help())
                 })?;
-                Origin::Model(Box::new(found))
+                Self::Model(Box::new(found))
             }
-            Some(_) => Origin::Weights,
-        };
-        Ok(Self { origin })
+            Some(_) => Self::Weights,
+        })
     }
 
     fn model(&self) -> Option<&(Classifier, Manifest)> {
-        match &self.origin {
-            Origin::Model(found) => Some(found),
-            Origin::Random | Origin::Weights => None,
+        match self {
+            Self::Model(found) => Some(found),
+            Self::Random | Self::Weights => None,
         }
     }
 
@@ -83,7 +77,7 @@ impl Start {
             return Ok(None);
         }
         let hidden: Vec<usize> = spec.model.hidden.value.0.iter().map(|size| *size as usize).collect();
-        if let (Origin::Weights, true, Some(from)) = (&self.origin, is_scaled, &spec.from) {
+        if let (Self::Weights, true, Some(from)) = (self, is_scaled, &spec.from) {
             // Another dataset has other means and deviations.
             let text = "weights do not say how the inputs of a dataset are scaled";
             let failure = Failure::new(Kind::Configuration, text).at(from.span.clone());

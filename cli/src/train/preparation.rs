@@ -1,5 +1,5 @@
 //! A training from its file: model, options and examples.
-use super::model::{Origin, Start};
+use super::model::Origin;
 use std::path::{Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_spec::job::train::{TrainSpec, TrainedKind};
@@ -23,8 +23,8 @@ pub(super) struct Prepared {
     pub(super) steps: u64,
     /// The model as a classifier of columns, if it can become a model of workflows.
     pub(super) classifier: Option<Classifier>,
-    /// What it starts from.
-    pub(super) start: Start,
+    /// Its beginning.
+    pub(super) start: Origin,
     /// Examples to train with, as the model gets them.
     pub(super) examples: Examples,
     /// Examples for the accuracy.
@@ -36,13 +36,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Reads a job for this many ranks.
-    pub(super) fn load(file: &Path, ranks: u32) -> anyhow::Result<Self> {
-        Self::load_with(file, Some(ranks))
-    }
-
     /// Reads a job; its `gang` is the number of ranks where none is given.
-    pub(super) fn load_with(file: &Path, ranks: Option<u32>) -> anyhow::Result<Self> {
+    pub(super) fn load(file: &Path, ranks: Option<u32>) -> anyhow::Result<Self> {
         let job = JobFile::load(file)?.job;
         let spec = job.train.clone().filter(|_| job.kind == JobKind::Train).ok_or_else(|| {
             Failure::new(Kind::Configuration, format!("job `{}` trains nothing", job.name))
@@ -56,11 +51,11 @@ impl Prepared {
         if ranks != job.gang.value {
             spec.check(ranks).into_result(())?;
         }
-        let folder = file.parent().unwrap_or(Path::new(""));
+        let folder = folder_of(file);
         let path = folder.join(&spec.dataset.value);
         let inputs: Vec<String> = spec.inputs.iter().map(|input| input.value.clone()).collect();
         let wrong = |text: String| Failure::new(Kind::Configuration, text).at(spec.dataset.span.clone());
-        let start = Start::load(&spec, folder)?;
+        let start = Origin::load(&spec, &folder)?;
         let read = dataset::read(&path, &inputs, &spec.label.value, &start.encodings());
         let read = start.named(read.map_err(|error| wrong(error.to_string()))?);
         let share = spec.held_out.value.0 / 100.0;
@@ -131,7 +126,7 @@ impl Prepared {
 
     /// Returns the parameters that the training starts from; none: random ones.
     pub(super) fn initial(&self, folder: &Path) -> anyhow::Result<Option<Vec<f64>>> {
-        match (&self.start.origin, &self.classifier, &self.spec.from) {
+        match (&self.start, &self.classifier, &self.spec.from) {
             (Origin::Model(_), Some(classifier), _) => Ok(Some(classifier.parameters.clone())),
             (Origin::Weights, _, Some(from)) => self.weights(&folder.join(&from.value)).map(Some),
             _ => Ok(None),

@@ -32,30 +32,23 @@ const LINE_EVERY: f64 = 5.0;
 
 /// The place of a rank among the others, as its environment says.
 pub(super) struct Place {
-    pub(super) rank: u32,
-    pub(super) size: u32,
-    group: String,
+    pub(super) group: JoinOptions,
     checkpoint: Option<PathBuf>,
 }
 
 impl Place {
     /// Reads it; none: this process is no rank.
     pub(super) fn of_environment() -> anyhow::Result<Option<Self>> {
-        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let Some(rank) = given("TIDEMILL_RANK") else { return Ok(None) };
-        let wrong = |name: &str| {
-            Failure::new(Kind::Usage, format!("{name} says no number"))
+        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        if given("TIDEMILL_RANK").is_none() {
+            return Ok(None);
+        }
+        let group = JoinOptions::of_environment().map_err(|error| {
+            Failure::new(Kind::Usage, error.to_string())
                 .with_help("start `tidemill train` without TIDEMILL_RANK: it starts the ranks itself")
-        };
-        let size = given("TIDEMILL_SIZE").or_else(|| given("TIDEMILL_WORLD"));
-        // A rank that is started again alone joins the others under the same name.
-        let group = given("TIDEMILL_GROUP").or_else(|| given("TIDEMILL_JOB"));
-        Ok(Some(Self {
-            rank: rank.parse().map_err(|_| wrong("TIDEMILL_RANK"))?,
-            size: size.and_then(|size| size.parse().ok()).ok_or_else(|| wrong("TIDEMILL_SIZE"))?,
-            group: group.unwrap_or_else(|| "training".to_owned()),
-            checkpoint: given("TIDEMILL_CHECKPOINT").map(PathBuf::from),
-        }))
+        })?;
+        let group = JoinOptions { deadline: JOINING, ..group };
+        Ok(Some(Self { group, checkpoint: given("TIDEMILL_CHECKPOINT").map(PathBuf::from) }))
     }
 }
 
@@ -63,18 +56,17 @@ impl Place {
 pub(super) fn rank(arguments: &TrainArguments, prepared: &Prepared, place: &Place) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut member = prepared.member(&folder_of(&arguments.file))?;
-    if place.size == 1 {
+    if place.group.size == 1 {
         interrupt.is_watched();
         return trained(arguments, prepared, place, &mut member, &mut Alone, &interrupt);
     }
-    let options =
-        JoinOptions { deadline: JOINING, ..JoinOptions::new(place.group.clone(), place.rank, place.size) };
-    let group = Group::join(&options).map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
+    let group =
+        Group::join(&place.group).map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
     interrupt.is_watched();
     trained(arguments, prepared, place, &mut member, &mut Ranks::new(group), &interrupt)
 }
 
-/// What a rank notes of the course.
+/// Notes of a rank about the course.
 struct Notes<'a> {
     prepared: &'a Prepared,
     place: &'a Place,
@@ -124,9 +116,10 @@ impl Notes<'_> {
     fn take(&mut self, news: &News, is_first: bool) {
         match news {
             News::Regrouped(regrouped) => {
-                self.survival = regrouped.survival();
+                let lost = (self.place.group.size as usize).saturating_sub(regrouped.members.len());
+                self.survival = regrouped.survival(self.prepared.replicas.survive.saturating_sub(lost));
                 let took = self.lost_at.take().map(|at| self.now() - at);
-                let agreement = Agreement::new(regrouped, &self.members, took);
+                let agreement = Agreement::new(regrouped, &self.members, self.survival.clone(), took);
                 self.members.clone_from(&regrouped.members);
                 if is_first {
                     self.say(&Event::Regrouped(agreement));

@@ -25,6 +25,8 @@ use tidemill_collective::topology::Host;
 
 /// Longest wait without a look at signals.
 const LOOK: Duration = Duration::from_millis(100);
+/// Most ranks on one machine: each is a process that has all examples.
+const MOST_RANKS: u32 = 64;
 /// Times that a rank is started again.
 const MOST_RESTARTS: usize = 3;
 /// Bytes of the last words of a rank that are kept.
@@ -107,6 +109,12 @@ pub(super) fn start(
     prepared: &Prepared,
     terminal: &Terminal,
 ) -> anyhow::Result<Exit> {
+    if prepared.ranks > MOST_RANKS {
+        let text = format!("{} ranks on one machine: {MOST_RANKS} are the most", prepared.ranks);
+        let help =
+            format!("write `--ranks N` with a number up to {MOST_RANKS}, or queue it: `tidemill job submit`");
+        return Err(Failure::new(Kind::Usage, text).with_help(help).into());
+    }
     // Mistakes are said once, and not by each rank.
     prepared.member(&super::preparation::folder_of(&arguments.file))?;
     let out = arguments.out.clone().unwrap_or_else(|| PathBuf::from(&prepared.name));
@@ -240,7 +248,7 @@ fn listen(
                 }),
                 Event::Done(report) => {
                     ended.report = Some(*report);
-                    // Those that wait to take part come too late.
+                    // Ranks that wait to take part come too late.
                     let members = std::mem::take(&mut ended.members);
                     children.keep(&members);
                 }

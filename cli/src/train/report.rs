@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::{grouped, rate, seconds};
+use tidemill_profiler::cache::write_whole;
 use tidemill_training::{Evaluation, Model};
 
 /// Name of the report.
@@ -105,11 +106,12 @@ impl Report {
         folder: &Path,
         job: &Path,
     ) -> anyhow::Result<()> {
-        let failed = |error: io::Error| {
-            Failure::new(Kind::Unavailable, format!("{}: {error}", folder.display()))
-                .with_help("name another folder (`--out DIR`)")
+        let write = |name: &str, bytes: &[u8]| {
+            write_whole(&folder.join(name), bytes).map_err(|error| {
+                Failure::new(Kind::Unavailable, error.to_string())
+                    .with_help("name another folder (`--out DIR`)")
+            })
         };
-        fs::create_dir_all(folder).map_err(failed)?;
         let weights = Weights {
             version: 1,
             model: prepared.model.clone(),
@@ -117,12 +119,12 @@ impl Report {
             classes: prepared.names.clone(),
             parameters: parameters.to_vec(),
         };
-        replace(&folder.join(WEIGHTS), &serde_json::to_vec(&weights)?).map_err(failed)?;
+        write(WEIGHTS, &serde_json::to_vec(&weights)?)?;
         self.files = vec![WEIGHTS.to_owned()];
         self.files.extend(prepared.write_model(parameters, self.held_out_accuracy, folder, job)?);
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        replace(&folder.join(REPORT), &text).map_err(failed)?;
+        write(REPORT, &text)?;
         Ok(())
     }
 
@@ -182,16 +184,4 @@ impl Weights {
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
-}
-
-/// Writes a file as a whole.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
-    if written.is_err() {
-        drop(fs::remove_file(&new)); // the error is reported
-    }
-    written
 }

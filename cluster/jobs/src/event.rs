@@ -73,7 +73,7 @@ pub enum Event {
         /// Number of tasks.
         tasks: u32,
     },
-    /// Nothing is heard of a machine. Its jobs stay until they are [`Event::Lost`], and no job starts there until the next
+    /// A machine does not report. Its jobs stay until they are [`Event::Lost`], and no job starts there until the next
     /// [`Event::Capacity`].
     Silent {
         /// Name of the machine.

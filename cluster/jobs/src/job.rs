@@ -65,7 +65,7 @@ pub struct Machine {
     pub name: String,
     /// Resources for jobs.
     pub capacity: Resources,
-    /// Whether nothing is known of it at present: its jobs stay, and none starts there.
+    /// Whether it does not report at present: its jobs stay, and none starts there.
     #[serde(default)]
     pub is_silent: bool,
 }

@@ -325,7 +325,7 @@ fn a_silent_machine_keeps_its_jobs_and_gets_none() {
     let silent = Event::Silent { machine: machine.clone() };
     assert!(queue.apply(Time::of_seconds(5), silent).unwrap().is_empty());
     assert_eq!(queue.account("j0").unwrap().phase, Phase::Running);
-    // A better rank does not take machines that nobody can reach.
+    // A job of a better rank does not take machines that do not report.
     let decisions = queue.apply(Time::of_seconds(6), timed(1, 2, 10)).unwrap();
     assert!(
         matches!(&decisions[..], [Decision { action: Action::Start { shares, .. }, .. }] if shares[0].machine != machine)

@@ -1,13 +1,12 @@
 //! The reason of a task's end that only its control group knows: the system killed it for its memory.
-use super::tasks::log_of;
+use super::tasks::{group_of, log_of};
 use crate::api::{TaskEnd, TaskStage, TaskStatus};
 use tidemill_elastic::confinement::Confinement;
 
 /// Adds to failed tasks that they ran out of memory.
 pub(super) fn explained(statuses: Vec<TaskStatus>, confinement: Option<&Confinement>) -> Vec<TaskStatus> {
     let ran_out = |status: &TaskStatus| {
-        // The group of a start, as the tasks of this agent name it.
-        let group = format!("{}-{}", status.rank, status.incarnation);
+        let group = group_of(status.rank, status.incarnation);
         confinement.is_some_and(|confinement| confinement.ran_out_of_memory(&log_of(&status.job), &group))
     };
     statuses.into_iter().map(|status| if ran_out(&status) { with_reason(status) } else { status }).collect()

@@ -490,7 +490,7 @@ impl Tasks {
                 drop(input); // which ends it
                 self.ending.push(Ending::new(key.clone(), left, Some(child)));
             }
-            // What it left may still be ending.
+            // Processes that it left may still be ending.
             Stage::Saving => self.ending.push(Ending::new(key.clone(), left, None)),
             Stage::Preparing | Stage::Ready(_) | Stage::Ended(_) => preparing::remove(folder.clone()),
         }
@@ -544,7 +544,8 @@ fn without_end(status: ExitStatus) -> String {
     }
 }
 
-fn group_of(rank: u32, incarnation: u64) -> String {
+/// Returns the name of the control group of a start.
+pub(super) fn group_of(rank: u32, incarnation: u64) -> String {
     format!("{rank}-{incarnation}")
 }
 

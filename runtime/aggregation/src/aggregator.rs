@@ -4,7 +4,6 @@
 //! that the new aggregator dies before all workers have come to it).
 use crate::fault::reach;
 use crate::naming::{method, service_of, state};
-use crate::number::numbers_of;
 use crate::tensor::{Spec, Tensor};
 use crate::wire::{self, Nothing, Outcome, Phase as WirePhase};
 use rustix::time::{ClockId, clock_gettime};
@@ -112,7 +111,7 @@ struct Inner {
     slots: Mutex<BTreeMap<(String, u32), Arc<Slot>>>,
 }
 
-/// What follows for a push.
+/// The answer to a push, or its next wait.
 enum Next {
     Reply(wire::PushReply),
     /// The step is not complete.
@@ -511,15 +510,5 @@ impl wire::Aggregator for Aggregator {
         let slots = locked(&self.0.slots).clone();
         let tensors = slots.iter().map(|(key, slot)| self.listed(key, slot)).collect();
         Ok(wire::Listing { tensors }.into())
-    }
-}
-
-/// Returns whether all numbers of a gradient can be added up.
-pub(crate) fn is_finite(spec: &Spec, gradient: &[u8]) -> bool {
-    use crate::number::{Numbers, from_halves};
-    match spec.numbers {
-        Numbers::Fixed => true,
-        Numbers::F32 => numbers_of::<f32>(gradient).iter().all(|value| value.is_finite()),
-        Numbers::F16 => from_halves(gradient).iter().all(|value| value.is_finite()),
     }
 }

@@ -199,7 +199,7 @@ fn work(shared: &Shared, worker: u32) -> Result<Measured, ClientError> {
         let specs = options.specs.iter().enumerate();
         specs.map(|(tensor, spec)| Some(gradient(spec, tensor, worker, step).into())).collect()
     };
-    // Where nobody compares, the same ones serve each step: their computation would disturb the measurement.
+    // Without a comparison the same ones serve each step: to compute them would disturb the measurement.
     let first = (!options.check).then(|| gradients(0));
     let mut measured = Measured::default();
     let mover: Arc<Mutex<Option<std::thread::JoinHandle<()>>>> = Arc::default();
@@ -248,7 +248,7 @@ fn migrate(options: &BenchOptions, mover: &Mutex<Option<std::thread::JoinHandle<
     }
     let (socket, job) = (options.socket.clone(), options.job.clone());
     *mover = Some(std::thread::spawn(move || {
-        // What fails is not moved, and the report says so.
+        // A failed question moves nothing, which the report shows.
         let report = ask(&socket, Question::Report { job: Some(job.clone()) });
         if let Some(to) = report.ok().and_then(|report| next_of(&report, &job)) {
             let _ = ask(&socket, Question::Move { job, tensor: None, to });

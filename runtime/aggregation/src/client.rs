@@ -1,5 +1,4 @@
 //! The part of a worker: pushes gradients, pulls values, keeps states.
-use crate::aggregator::is_finite;
 use crate::naming::{bind, method, state};
 use crate::tensor::{Spec, TensorError};
 use crate::wire::{self, MasterClient, Outcome};
@@ -128,7 +127,7 @@ pub struct Client {
     version: u64,
 }
 
-/// The way to the aggregators.
+/// The paths to the aggregators.
 #[derive(Debug)]
 struct Paths {
     net: Net,
@@ -257,9 +256,7 @@ impl Paths {
                 Ok(reply) if reply.outcome == Outcome::BEHIND => {
                     let last = held.last.clone().filter(|(of, _)| *of == reply.version);
                     let Some((of, last)) = last else {
-                        let (job, worker) = (self.joining.job.clone(), self.joining.worker);
-                        let (tensor, version) = (held.spec.name.clone(), reply.version);
-                        return Err(ClientError::TooLate { job, worker, tensor, version });
+                        return Err(self.too_late(held, reply.version));
                     };
                     match self.push(held, of, &last).await {
                         Ok(_) => format!("{} had an older state", held.place),
@@ -281,11 +278,28 @@ impl Paths {
                 Err(status) => return Err(status.into()),
             };
             if patience.is_over() {
-                let (job, tensor) = (self.joining.job.clone(), held.spec.name.clone());
-                let seconds = self.joining.patience.as_secs();
-                return Err(ClientError::Lost { job, tensor, seconds, reason: obstacle });
+                return Err(self.lost(held, obstacle));
             }
         }
+    }
+
+    /// Asks for a tensor: its values, those before the last step, or the whole state.
+    async fn ask(&self, held: &Held, whole: bool, before: bool) -> Result<wire::State, Status> {
+        let Joining { job, token, .. } = &self.joining;
+        let (job, token, tensor) = (job.clone(), token.clone(), held.index);
+        let request = wire::PullRequest { job, token, tensor, whole, before };
+        let channel = self.channel(&held.place).await?;
+        Ok(channel.unary(method::PULL, Request::new(request)).await?.into_inner())
+    }
+
+    fn lost(&self, held: &Held, reason: String) -> ClientError {
+        let (job, tensor) = (self.joining.job.clone(), held.spec.name.clone());
+        ClientError::Lost { job, tensor, seconds: self.joining.patience.as_secs(), reason }
+    }
+
+    fn too_late(&self, held: &Held, version: u64) -> ClientError {
+        let Joining { job, worker, .. } = &self.joining;
+        ClientError::TooLate { job: job.clone(), worker: *worker, tensor: held.spec.name.clone(), version }
     }
 
     fn keeper(&self, held: &Held) -> u32 {
@@ -312,8 +326,8 @@ impl Client {
             }
         }
         let pairs = || self.held.iter().zip(&gradients);
-        let is_usable = pairs()
-            .all(|(held, gradient)| gradient.as_ref().is_some_and(|bytes| is_finite(&held.spec, bytes)));
+        let is_usable =
+            pairs().all(|(held, gradient)| gradient.as_ref().is_some_and(|bytes| held.spec.is_finite(bytes)));
         let (paths, version) = (&self.paths, self.version);
         let steps = self.held.iter_mut().zip(gradients).map(|(held, gradient)| {
             // An empty one says that there is none: for no tensor, so that all of them stay at this step.

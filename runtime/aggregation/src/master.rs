@@ -61,7 +61,7 @@ pub struct MasterOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum MasterError {
     /// The transport service.
-    #[error("{0}")]
+    #[error("{}", .0.message)]
     Transport(#[from] Status),
     /// A file.
     #[error("{}: {error}", path.display())]

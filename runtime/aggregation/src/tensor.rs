@@ -175,6 +175,15 @@ impl Spec {
         })
     }
 
+    /// Returns whether all numbers of a gradient can be added up.
+    pub fn is_finite(&self, gradient: &[u8]) -> bool {
+        match self.numbers {
+            Numbers::Fixed => true,
+            Numbers::F32 => numbers_of::<f32>(gradient).iter().all(|value| value.is_finite()),
+            Numbers::F16 => from_halves(gradient).iter().all(|value| value.is_finite()),
+        }
+    }
+
     fn is_long(&self, found: usize, expected: usize) -> Result<(), TensorError> {
         if found == expected {
             return Ok(());

@@ -40,24 +40,12 @@ impl Whole {
             step: self.step,
             crc32c: crc32c::crc32c(&bytes),
         };
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let new = path.with_file_name(name);
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            serde_json::to_writer(&mut file, &header)?;
+        let written = tidemill_disk::replace(path, |file| {
+            serde_json::to_writer(&mut *file, &header)?;
             file.write_all(b"\n")?;
-            file.write_all(&bytes)?;
-            tidemill_disk::sync_all(&file)?;
-            tidemill_disk::rename(&new, path)?;
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            tidemill_disk::sync_folder(folder.unwrap_or(Path::new(".")))
-        };
-        write().map_err(|error| {
-            // The new file is of no use.
-            let _ = tidemill_disk::remove(&new);
-            Error::File { path: path.to_owned(), error }
-        })
+            file.write_all(&bytes)
+        });
+        written.map_err(|error| Error::File { path: path.to_owned(), error })
     }
 
     /// Reads it from a file of the same model and options.

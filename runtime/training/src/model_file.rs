@@ -31,7 +31,6 @@ use crate::classifier::{Classifier, Quality};
 use crate::collected::{Column, Encoding};
 use crate::onnx::{self, Network, OUTPUT, OnnxError, Port};
 use serde_json::{Value, json};
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tidemill_spec::diagnostic::Diagnostics;
@@ -122,28 +121,13 @@ pub fn write(folder: &Path, classifier: &Classifier, facts: &Facts<'_>) -> Resul
         let path = path.to_owned();
         |error| ModelFileError::File { path, error }
     };
-    std::fs::create_dir_all(folder).map_err(failed(folder))?;
-    replace(&folder.join(MODEL), &bytes).map_err(failed(&folder.join(MODEL)))?;
-    replace(&path, manifest.as_bytes()).map_err(failed(&path))?;
-    Ok(path)
-}
-
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!(".{name}.new"));
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&new)?;
-        file.write_all(bytes)?;
-        tidemill_disk::sync_all(&file)?;
-        tidemill_disk::rename(&new, path)?;
-        tidemill_disk::sync_folder(
-            path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")),
-        )
+    let replace = |path: &Path, bytes: &[u8]| {
+        tidemill_disk::replace(path, |file| file.write_all(bytes)).map_err(failed(path))
     };
-    write().inspect_err(|_| {
-        // The new file is of no use.
-        let _ = tidemill_disk::remove(&new);
-    })
+    std::fs::create_dir_all(folder).map_err(failed(folder))?;
+    replace(&folder.join(MODEL), &bytes)?;
+    replace(&path, manifest.as_bytes())?;
+    Ok(path)
 }
 
 /// Columns that are one input of the file.

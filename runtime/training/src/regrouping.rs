@@ -43,9 +43,9 @@ pub struct Regrouped {
 }
 
 impl Regrouped {
-    /// Returns the chances to continue without a checkpoint after lost ranks, from one lost on.
-    pub fn survival(&self) -> Vec<f64> {
-        self.odds.iter().skip(1).map(|odds| odds.chance()).collect()
+    /// Returns the chances to continue without a checkpoint after lost ranks, from one lost up to `most`.
+    pub fn survival(&self, most: usize) -> Vec<f64> {
+        self.odds.iter().skip(1).take(most).map(|odds| odds.chance()).collect()
     }
 }
 

@@ -122,16 +122,6 @@ pub enum Error {
     /// The replicas of experts cannot be placed.
     #[error("the experts cannot be placed: {0}")]
     Placement(String),
-    /// More ranks are lost than the training survives.
-    #[error("{lost} of {ranks} ranks are lost, and the training survives {survive}")]
-    Lost {
-        /// The ranks that are lost.
-        lost: usize,
-        /// The ranks that there were.
-        ranks: usize,
-        /// The ranks that may be lost.
-        survive: usize,
-    },
     /// A file is no checkpoint of this training.
     #[error("{}: {reason}", path.display())]
     Checkpoint {

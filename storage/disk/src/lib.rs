@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
+mod replacing;
 mod survivors;
 mod watching;
 
+pub use replacing::replace;
 pub use survivors::{Image, Loss};
 pub use watching::Watch;
 

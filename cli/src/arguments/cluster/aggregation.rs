@@ -44,6 +44,16 @@ pub(crate) struct AggChoice {
     pub(crate) socket: Option<PathBuf>,
 }
 
+/// The service that a command asks, and the form of the answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AggAsked {
+    #[command(flatten)]
+    pub(crate) choice: AggChoice,
+    /// Format of the output on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
 /// `tidemill agg serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -108,10 +118,7 @@ pub(crate) struct ListAggArguments {
     #[arg(value_name = "JOB")]
     pub(crate) job: Option<String>,
     #[command(flatten)]
-    pub(crate) choice: AggChoice,
-    /// Format of the output on stdout.
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
-    pub(crate) output: OutputForm,
+    pub(crate) asked: AggAsked,
 }
 
 /// `tidemill agg migrate`.
@@ -136,10 +143,7 @@ pub(crate) struct MigrateArguments {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub(crate) within: Duration,
     #[command(flatten)]
-    pub(crate) choice: AggChoice,
-    /// Format of the output on stdout.
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
-    pub(crate) output: OutputForm,
+    pub(crate) asked: AggAsked,
 }
 
 /// `tidemill agg remove`.
@@ -273,10 +277,7 @@ pub(crate) struct BenchAggArguments {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     pub(crate) patience: Duration,
     #[command(flatten)]
-    pub(crate) choice: AggChoice,
-    /// Format of the output on stdout.
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
-    pub(crate) output: OutputForm,
+    pub(crate) asked: AggAsked,
 }
 
 /// Bytes per second.

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Looks without a process: one that is forked during a look may be missed by it.
 const LOOKS: u32 = 2;
 
-/// What may be left of one start of a task.
+/// Processes and a control group that one start of a task may have left.
 #[derive(Clone)]
 pub(super) struct Left {
     confinement: Option<Confinement>,

@@ -39,7 +39,7 @@ fn is_passed(name: &OsStr) -> bool {
     })
 }
 
-/// Those of these variables of the agent that its tasks have. All others may be secrets of the machine.
+/// Returns the variables of the agent that its tasks have, too. All others may be secrets of the machine.
 pub(super) fn passed(
     all: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> impl Iterator<Item = (OsString, OsString)> {

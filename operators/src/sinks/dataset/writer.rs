@@ -22,7 +22,7 @@ const SHARDS: u64 = 16;
 /// Most classes: a column with more is no class.
 const MOST_CLASSES: usize = 1000;
 
-/// What is written where.
+/// The content of a dataset, and its place.
 pub(super) struct Plan {
     pub(super) folder: PathBuf,
     pub(super) rows: Rows,
@@ -46,7 +46,7 @@ impl Plan {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Token {
-    /// What is committed.
+    /// The committed rows.
     description: Description,
     /// Token of the last shard, if it is not full.
     last: Option<String>,
@@ -70,7 +70,7 @@ impl Open {
 /// The sink; see the module.
 pub(super) struct Writer {
     plan: Arc<Plan>,
-    /// What is committed.
+    /// The committed rows.
     description: Description,
     /// Records left out since the last commit: without a label, without an input.
     left_out: (u64, u64),

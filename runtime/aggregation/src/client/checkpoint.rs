@@ -1,13 +1,11 @@
 //! The states of a job in a file: a line of JSON, and the bits of all numbers, moments too.
 use super::{Beginning, Client, ClientError, PAUSE, Patience};
-use crate::naming::method;
 use crate::tensor::Spec;
-use crate::wire::{self, Outcome};
+use crate::wire::Outcome;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
-use tidemill_rpc::{Bytes, Request};
+use tidemill_rpc::Bytes;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -33,38 +31,23 @@ impl Client {
             for held in held {
                 let mut patience = Patience::new(paths.joining.patience);
                 loop {
-                    let request = wire::PullRequest {
-                        job: paths.joining.job.clone(),
-                        token: paths.joining.token.clone(),
-                        tensor: held.index,
-                        whole: true,
-                        before: false,
-                    };
-                    let pulled = async {
-                        let channel = paths.channel(&held.place).await?;
-                        channel.unary::<_, wire::State>(method::PULL, Request::new(request)).await
-                    };
-                    match pulled.await {
+                    match paths.ask(held, true, false).await {
                         Ok(pulled)
-                            if pulled.message.outcome == Outcome::DONE
-                                && pulled.message.version == version
-                                && crc32c::crc32c(&pulled.message.state) == pulled.message.crc32c =>
+                            if pulled.outcome == Outcome::DONE
+                                && pulled.version == version
+                                && crc32c::crc32c(&pulled.state) == pulled.crc32c =>
                         {
-                            states.push(Bytes::copy_from_slice(&pulled.message.state));
+                            states.push(Bytes::copy_from_slice(&pulled.state));
                             break;
                         }
                         pulled if patience.is_over() => {
                             let reason = pulled.map_or_else(
                                 |status| status.to_string(),
-                                |pulled| format!("it is at step {}", pulled.message.version),
+                                |pulled| format!("it is at step {}", pulled.version),
                             );
-                            let (job, tensor) = (paths.joining.job.clone(), held.spec.name.clone());
-                            let seconds = paths.joining.patience.as_secs();
-                            return Err(ClientError::Lost { job, tensor, seconds, reason });
+                            return Err(paths.lost(held, reason));
                         }
-                        Ok(pulled) if !pulled.message.moved_to.is_empty() => {
-                            held.place = pulled.into_inner().moved_to;
-                        }
+                        Ok(pulled) if !pulled.moved_to.is_empty() => held.place = pulled.moved_to,
                         _ => {
                             // The master may be away, too: then the next try finds out.
                             let _ = paths.locate(held).await;
@@ -91,24 +74,12 @@ impl Beginning {
         let mut crc = 0;
         self.states.iter().for_each(|state| crc = crc32c::crc32c_append(crc, state));
         let header = Header { format: FORMAT, version: self.version, specs: specs.to_vec(), crc32c: crc };
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let new = path.with_file_name(name);
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            serde_json::to_writer(&mut file, &header)?;
+        let written = tidemill_disk::replace(path, |file| {
+            serde_json::to_writer(&mut *file, &header)?;
             file.write_all(b"\n")?;
-            self.states.iter().try_for_each(|state| file.write_all(state))?;
-            tidemill_disk::sync_all(&file)?;
-            tidemill_disk::rename(&new, path)?;
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            tidemill_disk::sync_folder(folder.unwrap_or(Path::new(".")))
-        };
-        write().map_err(|error| {
-            // The new file is of no use.
-            let _ = tidemill_disk::remove(&new);
-            ClientError::File { path: path.to_owned(), error }
-        })
+            self.states.iter().try_for_each(|state| file.write_all(state))
+        });
+        written.map_err(|error| ClientError::File { path: path.to_owned(), error })
     }
 
     /// Reads a file of [`Beginning::save`].

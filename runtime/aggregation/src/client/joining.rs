@@ -1,10 +1,9 @@
 //! A worker takes part in a job, or takes part again.
 use super::{Beginning, Client, ClientError, Held, Joining, PAUSE, Paths, Patience, may_come_back};
-use crate::naming::method;
 use crate::wire::{self, MasterClient, Outcome};
 use std::collections::HashMap;
 use std::sync::Mutex;
-use tidemill_rpc::{Bytes, Code, Net, Request, Status};
+use tidemill_rpc::{Bytes, Code, Net, Status};
 
 impl Client {
     /// Takes part in a job. The first workers bring its states; a worker that comes again, or a job whose workers all come again, continues
@@ -137,8 +136,7 @@ async fn begin(
         // This tensor has made the step already: the gradient needs its values before.
         let before = paths.pull(held, true, true).await?.filter(|(own, _)| *own == version);
         let Some((_, values)) = before else {
-            let (job, worker) = (paths.joining.job.clone(), paths.joining.worker);
-            return Err(ClientError::TooLate { job, worker, tensor: held.spec.name.clone(), version });
+            return Err(paths.too_late(held, version));
         };
         if held.keeps {
             // Values with moments of 0 are enough for a gradient; the next reply has the state.
@@ -162,18 +160,7 @@ impl Paths {
     ) -> Result<Option<(u64, Bytes)>, ClientError> {
         let mut patience = Patience::new(self.joining.patience);
         loop {
-            let request = wire::PullRequest {
-                job: self.joining.job.clone(),
-                token: self.joining.token.clone(),
-                tensor: held.index,
-                whole: held.keeps && !before,
-                before,
-            };
-            let pulled = async {
-                let channel = self.channel(&held.place).await?;
-                channel.unary::<_, wire::State>(method::PULL, Request::new(request)).await
-            };
-            let obstacle = match pulled.await.map(tidemill_rpc::Response::into_inner) {
+            let obstacle = match self.ask(held, held.keeps && !before, before).await {
                 Ok(pulled) if pulled.outcome == Outcome::DONE => {
                     if crc32c::crc32c(&pulled.state) != pulled.crc32c {
                         let text = "the values of the tensor have changed on their way";
@@ -201,9 +188,7 @@ impl Paths {
                 Err(status) => return Err(status.into()),
             };
             if patience.is_over() {
-                let (job, tensor) = (self.joining.job.clone(), held.spec.name.clone());
-                let seconds = self.joining.patience.as_secs();
-                return Err(ClientError::Lost { job, tensor, seconds, reason: obstacle });
+                return Err(self.lost(held, obstacle));
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -3,9 +3,9 @@ use super::MasterError;
 use crate::tensor::Spec;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tidemill_aggregation::Service;
 
@@ -86,16 +86,12 @@ impl Map {
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<(), MasterError> {
-        let (path, new) = (folder.join(FILE), folder.join("map.json.new"));
-        let write = || -> io::Result<()> {
-            let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-            serde_json::to_writer(&mut file, self)?;
-            file.flush()?;
-            tidemill_disk::sync_all(&file)?;
-            tidemill_disk::rename(&new, &path)?;
-            tidemill_disk::sync_folder(folder)
-        };
-        write().map_err(|error| MasterError::file(&path, error))
+        let path = folder.join(FILE);
+        let written = tidemill_disk::replace(&path, |file| {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            Ok(serde_json::to_writer(file, self)?)
+        });
+        written.map_err(|error| MasterError::file(&path, error))
     }
 
     pub(super) fn new_name(&mut self) -> String {

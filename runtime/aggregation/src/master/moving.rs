@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const IDLE: Duration = Duration::from_secs(2);
 const MASTER: &str = "master";
 
-/// What a move needs next.
+/// The next step of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     /// The new aggregator makes room.
@@ -35,8 +35,7 @@ fn next(old: Option<&wire::Held>, new: Option<&wire::Held>, is_idle: bool) -> Ne
         }
         (None, _) => Next::Expect,
         (Some(_), Some(Phase::ACTIVE)) => Next::Migrate { now: false },
-        (Some(_), Some(Phase::LEAVING)) if is_idle => Next::Migrate { now: true },
-        (Some(_), Some(Phase::MOVED)) if is_idle => Next::Migrate { now: true },
+        (Some(_), Some(Phase::LEAVING | Phase::MOVED)) if is_idle => Next::Migrate { now: true },
         (Some(_), Some(Phase::LEAVING | Phase::MOVED)) => Next::Wait,
         (Some(_), _) => Next::Adopt,
     }

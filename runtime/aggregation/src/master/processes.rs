@@ -216,7 +216,7 @@ impl Processes {
         self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
 
-    /// Waits until all that were told to end have ended.
+    /// Waits until all that have to end have ended.
     pub(super) fn wait(&mut self) {
         #[allow(clippy::disallowed_methods, reason = "the time of this machine, not of events")]
         let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Jobs and aggregators, as the master tells them.
+//! Jobs and aggregators, as the master reports them.
 use serde::{Deserialize, Serialize};
 
 /// Everything that a master knows.
