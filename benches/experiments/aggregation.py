@@ -5,7 +5,7 @@ Parts (`--only`, default all):
     exact      every tensor moves again as soon as it has moved; the parameters are compared with those of one process, bit by bit
     stall      models with published sizes, one of `--scale` parts: exchanges with and without moves of all tensors, beside
                a pause with a checkpoint in which the job ends and begins again
-    packing    jobs shaped like VGG19, first each on two aggregators of its own, then on shared ones: aggregators, and loss of speed
+    packing    jobs shaped like VGG19, and like AlexNet, first each on two aggregators of its own, then on shared ones: aggregators, and loss of speed
     straggler  two jobs on one aggregator; a worker of one is late in each tenth step: the other one's iterations
     calls      time of a step by the bytes of a job, for the cost of the transport
 
@@ -139,8 +139,12 @@ def stall(options):
 
 
 def packing(options):
-    jobs = [f"vgg-{number}" for number in range(options.jobs)]
-    words = ["--shape", "vgg19", "--scale", options.scale * 2, "--compute", options.iteration, "--no-check"]
+    return [packed(options, shape) for shape in ["vgg19", "alexnet"]]
+
+
+def packed(options, shape):
+    jobs = [f"{shape}-{number}" for number in range(options.jobs)]
+    words = ["--shape", shape, "--scale", options.scale * 2, "--compute", options.iteration, "--no-check"]
     # Each job as its user would have it: two servers of its own.
     with Service(options.binary, "--aggregators", "2") as service:
         alone = ended(service.bench("alone", *words, "--steps", options.steps))
@@ -161,7 +165,7 @@ def packing(options):
         # While all of them run: the last one begins when the others have made a third of their steps, or less.
         middle = report["iterations_ms"][len(report["iterations_ms"]) // 3: -len(report["iterations_ms"]) // 4]
         losses.append(round(1 - before / statistics.median(middle), 4))
-    row = {"jobs": len(jobs), "servers_alone": 2 * len(jobs), "aggregators": most, "iteration_alone_ms": round(before, 2), "losses": losses,
+    row = {"model": shape, "jobs": len(jobs), "servers_alone": 2 * len(jobs), "aggregators": most, "iteration_alone_ms": round(before, 2), "losses": losses,
            "expected_losses": [one["expected_loss"] for one in shared["jobs"]], "stages": [one["stage"] for one in shared["jobs"]],
            "released_at_the_end": True}
     print("packing", json.dumps(row), flush=True)

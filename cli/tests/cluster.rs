@@ -210,8 +210,12 @@ impl Cluster {
     }
 
     pub(crate) fn submit(&self) -> Outcome {
+        self.submit_with(&[])
+    }
+
+    pub(crate) fn submit_with(&self, more: &[&str]) -> Outcome {
         let (workflow, plan) = (self.place.argument("workflow.yaml"), self.place.argument("plan.yaml"));
-        self.ask(&["submit", &workflow, "--plan", &plan, "--output", "json"])
+        self.ask(&[&["submit", &workflow, "--plan", &plan, "--output", "json"], more].concat())
     }
 
     pub(crate) fn until_arrived(&self, records: u64) {
