@@ -2,7 +2,7 @@
 
 Parts (`--only`, default all):
 
-    exact      every tensor moves again as soon as it has moved; the parameters are compared with those of one process, bit by bit
+    exact      every tensor moves again as soon as it has moved, in steps long enough for a move; the parameters are compared with those of one process, bit by bit
     stall      models with published sizes, one of `--scale` parts: exchanges with and without moves of all tensors, beside
                a pause with a checkpoint in which the job ends and begins again
     packing    jobs shaped like VGG19, and like AlexNet, first each on two aggregators of its own, then on shared ones: aggregators, and loss of speed
@@ -12,14 +12,14 @@ Parts (`--only`, default all):
 Workers are threads of one process for each job, and computing is sleeping, so that a small machine can have many of them. All traffic is through
 the transport service.
 
-    python3 benches/experiments/aggregation.py --binary target/release/tidemill --json docs/benchmarks/aggregation.json
+    python3 benches/experiments/aggregation.py --binary target/release/tidemill --out docs/benchmarks
     python3 benches/experiments/aggregation.py --binary target/debug/tidemill --quick
 """
 import argparse
+import datetime
 import json
 import os
 import pathlib
-import platform
 import shutil
 import signal
 import statistics
@@ -28,6 +28,10 @@ import sys
 import tempfile
 import time
 
+import aggregation_page
+import two_racks
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = ["alexnet", "vgg19", "awd-lm", "bert"]
 
 
@@ -64,7 +68,7 @@ class Service:
         self.processes.append(subprocess.Popen(command, stdout=self.log, stderr=self.log))
 
     def command(self, *words):
-        return [self.binary, "agg", *words, "--socket", str(self.socket)]
+        return [str(self.binary), "agg", *words, "--socket", str(self.socket)]
 
     def run(self, *words, check=True):
         return subprocess.run(self.command(*words), check=check, capture_output=True, text=True)
@@ -103,7 +107,7 @@ def exact(options):
     for numbers in ["fixed", "f32", "f16"]:
         with Service(options.binary, "--aggregators", "2") as service:
             report = ended(service.bench("exact", "--shape", "alexnet", "--scale", 1000, "--numbers", numbers, "--rule", "adam",
-                                         "--steps", options.steps * 3, "--compute", "2ms", "--migrate-every", 1))
+                                         "--steps", options.steps, "--compute", "300ms", "--migrate-every", 1))
         rounds = sum(1 for moved in report["moved"] if moved)
         rows.append({"numbers": numbers, "steps": len(report["moved"]), "tensors": report["tensors"], "moved": sum(report["moved"]),
                      "rounds_with_moves": rounds, "same_bits": report["digest"] == report["expected_digest"]})
@@ -201,39 +205,39 @@ def calls(options):
 PARTS = {"exact": exact, "stall": stall, "packing": packing, "straggler": straggler, "calls": calls}
 
 
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
+def commit():
+    done = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--binary", default=REPOSITORY / "target/release/tidemill", type=pathlib.Path)
+    parser.add_argument("--only", choices=PARTS, action="append", help="may be repeated")
     parser.add_argument("--scale", type=int, default=10, help="one of so many parts of the published parameters")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=4, help="of the part packing")
     parser.add_argument("--compute", default="100ms", help="of a step, in the part stall")
     parser.add_argument("--iteration", default="600ms", help="of a step, in the part packing")
     parser.add_argument("--quick", action="store_true", help="small: whether it works, not for figures")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path, help="folder for aggregation.json and aggregation.md; parts that are not measured stay")
     options = parser.parse_args()
     if options.quick:
         options.scale, options.steps, options.jobs, options.compute, options.iteration = 100, 20, 2, "20ms", "60ms"
-    options.binary = str(pathlib.Path(options.binary).resolve())
-    version = subprocess.run([options.binary, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-    result = {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()), "version": version, "quick": options.quick,
-        "machine": {"processor": processor(), "processors": os.cpu_count(), "kernel": platform.release(), "load_before": os.getloadavg()[0]},
-    }
+    options.binary = options.binary.resolve()
+    file = options.out / "aggregation.json" if options.out else None
+    document = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {"parts": {}}
     for part in options.only or PARTS:
-        result[part] = PARTS[part](options)
-    result["machine"]["load_after"] = os.getloadavg()[0]
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if all(row["same_bits"] for row in result.get("exact", [])) else 1
+        begun, facts = time.monotonic(), two_racks.machine()
+        rows = PARTS[part](options)
+        document["parts"][part] = {
+            "rows": rows, "date": datetime.date.today().isoformat(), "machine": facts, "load_at_end": os.getloadavg()[0], "commit": commit(),
+            "build": options.binary.parent.name, "minutes": (time.monotonic() - begun) / 60, "quick": options.quick,
+        }
+        if file:
+            file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            file.with_suffix(".md").write_text(aggregation_page.page(document["parts"]), encoding="utf-8")
+    return 0 if all(row["same_bits"] for row in document["parts"].get("exact", {"rows": []})["rows"]) else 1
 
 
 if __name__ == "__main__":

@@ -88,4 +88,10 @@ fn programs_of_two_workers_are_one_group() {
     assert_eq!(cluster.sum("sums"), [1, 20, 40]);
     let events = cluster.ask(&["events"]).expect(0).stdout;
     assert_eq!(events.matches("introduces the ranks of groups").count(), 1, "{events}");
+
+    // A worker that joins now learns who introduces ranks while its service starts.
+    cluster.start_worker_with("north", &["--tier", "edge", "--label", "rack=r3"]);
+    cluster.until("all services know all workers", |cluster| {
+        ["east", "north", "west"].iter().all(|worker| cluster.hosts_at(worker).len() == 3)
+    });
 }

@@ -52,9 +52,17 @@ struct Shared {
     groups: Mutex<GroupsPart>,
     options: AgentOptions,
     address: IpAddr,
-    supervisor: Mutex<Option<Supervisor>>,
+    child: Mutex<Child>,
     /// It knows who introduces ranks. A group that begins before ends when it learns that.
     is_introduced: AtomicBool,
+}
+
+/// The process of the service.
+#[derive(Default)]
+struct Child {
+    supervisor: Option<Supervisor>,
+    /// News since it starts: its first line may lack them.
+    early: Vec<String>,
 }
 
 /// The agent's side of the service.
@@ -92,7 +100,7 @@ impl Transport {
             public: Mutex::new(public),
             options: options.clone(),
             address,
-            supervisor: Mutex::new(None),
+            child: Mutex::default(),
             is_introduced,
         }))
     }
@@ -130,7 +138,7 @@ impl Transport {
 
     /// Where other workers reach it for groups, `HOST:PORT`.
     pub(super) fn groups_at(&self) -> Option<String> {
-        let seen = locked(&self.0.supervisor).as_ref().map(Supervisor::seen)?;
+        let seen = locked(&self.0.child).supervisor.as_ref().map(Supervisor::seen)?;
         seen.groups.map(|address| address.place().to_owned())
     }
 
@@ -139,7 +147,7 @@ impl Transport {
         if self.0.command.is_empty() {
             return None;
         }
-        let seen = locked(&self.0.supervisor).as_ref().map(Supervisor::seen).unwrap_or_default();
+        let seen = locked(&self.0.child).supervisor.as_ref().map(Supervisor::seen).unwrap_or_default();
         match (seen.serves, self.0.is_introduced.load(Ordering::Acquire)) {
             _ if seen.problem.is_some() => seen.problem,
             (None, _) => Some("the transport service has not started yet".to_owned()),
@@ -169,7 +177,12 @@ impl Transport {
     }
 
     fn say(&self, line: &str) {
-        locked(&self.0.supervisor).iter().for_each(|supervisor| supervisor.news(line.to_owned()));
+        let mut child = locked(&self.0.child);
+        match &child.supervisor {
+            Some(supervisor) => supervisor.news(line.to_owned()),
+            None if self.0.command.is_empty() => {}
+            None => child.early.push(line.to_owned()),
+        }
     }
 }
 
@@ -179,6 +192,8 @@ impl HostService for Serving {
     fn start(&mut self, host: &Host) -> Result<(), String> {
         let shared = Arc::clone(&self.0.0);
         let folder = host.folder.clone();
+        // Its first line is written after this, and has them.
+        locked(&shared.child).early.clear();
         let task = move |socket: &Path| {
             let mut public = locked(&shared.public).clone();
             let place = place_of(&shared.options, shared.address);
@@ -199,25 +214,27 @@ impl HostService for Serving {
             socket: self.0.0.socket.clone(),
         };
         let supervisor = Supervisor::start(supervision).map_err(|error| error.to_string())?;
-        *locked(&self.0.0.supervisor) = Some(supervisor);
+        let mut child = locked(&self.0.0.child);
+        child.early.drain(..).for_each(|line| supervisor.news(line));
+        child.supervisor = Some(supervisor);
         Ok(())
     }
 
     fn stop(&mut self) {
-        let supervisor = locked(&self.0.0.supervisor).take();
+        let supervisor = locked(&self.0.0.child).supervisor.take();
         drop(supervisor);
     }
 
     fn health(&mut self) -> Result<(), String> {
         // The supervisor starts a process that failed again by itself, and sooner.
-        match &*locked(&self.0.0.supervisor) {
+        match &locked(&self.0.0.child).supervisor {
             Some(supervisor) if supervisor.is_alive() => Ok(()),
             _ => Err("its supervisor has ended".to_owned()),
         }
     }
 
     fn metrics(&self) -> Vec<Figure> {
-        let seen = locked(&self.0.0.supervisor).as_ref().map(Supervisor::seen).unwrap_or_default();
+        let seen = locked(&self.0.0.child).supervisor.as_ref().map(Supervisor::seen).unwrap_or_default();
         vec![
             Figure {
                 name: NET_SERVES.name,

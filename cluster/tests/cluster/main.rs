@@ -3,6 +3,7 @@
 mod again;
 mod cache;
 mod heartbeats;
+mod introduced;
 mod net_policies;
 mod parents;
 mod place;

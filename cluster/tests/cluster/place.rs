@@ -105,7 +105,13 @@ impl Place {
 
     /// Starts an agent whose processes are this command.
     pub(crate) fn agent(&mut self, name: &str, token: &str, command: &[&str]) {
-        let (options, end) = (self.options(name, token, command), Arc::clone(&self.end));
+        let options = self.options(name, token, command);
+        self.agent_with(options);
+    }
+
+    /// Starts an agent.
+    pub(crate) fn agent_with(&mut self, options: AgentOptions) {
+        let end = Arc::clone(&self.end);
         self.agents.push(std::thread::spawn(move || agent::serve(&options, &end, |_| {})));
     }
 
