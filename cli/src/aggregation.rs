@@ -14,6 +14,7 @@ mod serving;
 use crate::arguments::{AggChoice, AggVerb};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
+pub(crate) use explaining::ADDED;
 use std::path::PathBuf;
 use tidemill_aggregation_service::master::MasterError;
 use tidemill_app::failure::{Failure, Kind};

@@ -6,6 +6,7 @@
 //! | what does a rank do? | [`rank`] |
 //! | what does a rank say? | [`event`] |
 //! | what does it leave? | [`report`], [`model`] |
+//! | who adds up the gradients? | [`shared`] |
 //! | who starts ranks on this machine, and shows their events? | [`ranks`] |
 mod event;
 mod model;
@@ -13,6 +14,7 @@ mod preparation;
 mod rank;
 mod ranks;
 mod report;
+mod shared;
 
 use crate::arguments::TrainArguments;
 use crate::exit::Exit;

@@ -23,7 +23,7 @@ use tidemill_training::{Alone, Model, Options, Trainer};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A transport service and a master with its aggregators, which end with this.
-struct Served {
+pub(crate) struct Served {
     folder: tempfile::TempDir,
     net: Option<Child>,
     master: Option<Child>,
@@ -31,7 +31,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(arguments: &[&str], kill: Option<&str>) -> Self {
+    pub(crate) fn start(arguments: &[&str], kill: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("net.sock");
         let net = command(&["net", "serve", "--socket", socket.to_str().unwrap()])
@@ -57,7 +57,7 @@ impl Served {
         until("the master", || self.ask(Question::Report { job: None }).is_ok());
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("net.sock")
     }
 
@@ -69,11 +69,11 @@ impl Served {
         ask(&self.socket(), question)
     }
 
-    fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         self.ask(Question::Report { job: None }).unwrap()
     }
 
-    fn agg(&self, words: &[&str]) -> Outcome {
+    pub(crate) fn agg(&self, words: &[&str]) -> Outcome {
         tidemill(&[&["agg"], words, &["--socket", self.socket().to_str().unwrap()]].concat())
     }
 
@@ -125,7 +125,7 @@ impl Drop for Served {
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if is_so() {
             return;

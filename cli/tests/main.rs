@@ -100,6 +100,7 @@ mod schemas;
 mod secrets;
 mod services;
 mod session;
+mod shared_trainings;
 mod simulating;
 mod slow_streams;
 mod states;

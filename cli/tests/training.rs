@@ -28,7 +28,7 @@ pub(crate) fn job(gang: u32, model: &str, more: &str) -> String {
 pub(crate) const PERCEPTRON: &str = "{kind: perceptron, hidden: [16]}";
 const MIXTURE: &str = "{kind: mixture, experts: 8, hidden: 8}";
 
-fn place(job: &str) -> Place {
+pub(crate) fn place(job: &str) -> Place {
     let place = Place::empty("training");
     place.write("arms.csv", arms());
     place.write("job.yaml", job);
@@ -36,7 +36,7 @@ fn place(job: &str) -> Place {
 }
 
 /// The training as a command in the folder of its job.
-fn train(place: &Place, arguments: &[&str]) -> Command {
+pub(crate) fn train(place: &Place, arguments: &[&str]) -> Command {
     let file = place.argument("job.yaml");
     let mut command = command(&[&["train", &file], arguments].concat());
     for name in ["RANK", "SIZE", "WORLD", "GROUP", "JOB", "CHECKPOINT"] {
@@ -52,7 +52,7 @@ fn run(place: &Place, arguments: &[&str]) -> Outcome {
     Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-fn report(folder: &Path) -> Value {
+pub(crate) fn report(folder: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join("report.json")).unwrap()).unwrap()
 }
 
@@ -88,7 +88,7 @@ fn any_number_of_ranks_trains_the_same_model() {
 }
 
 /// Reads what a command says until it has said something.
-fn read_until(errors: &mut impl BufRead, said: &mut String, words: &str) {
+pub(crate) fn read_until(errors: &mut impl BufRead, said: &mut String, words: &str) {
     loop {
         let begin = said.len();
         assert!(errors.read_line(said).unwrap() > 0, "it ended before it said `{words}`: {said}");
@@ -99,7 +99,7 @@ fn read_until(errors: &mut impl BufRead, said: &mut String, words: &str) {
 }
 
 /// Kills the process of a rank.
-fn kill(parent: u32, rank: u32) {
+pub(crate) fn kill(parent: u32, rank: u32) {
     let variable = format!("TIDEMILL_RANK={rank}").into_bytes();
     let is_it = |pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

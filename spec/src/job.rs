@@ -19,6 +19,7 @@
 //! assert!(errors.to_string().contains("did you mean `gang`?"), "{errors}");
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+pub mod aggregation;
 mod limits;
 pub mod train;
 

@@ -60,6 +60,14 @@ impl Secret {
         Self(Kept::File(path.into()))
     }
 
+    /// Returns the file that has it; none: it is a text.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.0 {
+            Kept::Text(_) => None,
+            Kept::File(path) => Some(path),
+        }
+    }
+
     /// Returns the credential itself, without a line break at the end; a relative file is looked up in `directory`.
     ///
     /// # Errors

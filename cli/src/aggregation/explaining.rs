@@ -9,7 +9,7 @@ use tidemill_aggregation::comparison::{Exchange, Means};
 use tidemill_app::figures::milliseconds;
 
 /// Bytes per second that one processor adds up, where nothing else is said.
-const ADDED: f64 = 2e9;
+pub(crate) const ADDED: f64 = 2e9;
 
 /// Shows which one is quicker, and why.
 pub(super) fn explain(arguments: &ExplainAggArguments) -> anyhow::Result<Exit> {

@@ -15,6 +15,7 @@ use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{BundleFile, JobSubmission, JobView};
 use tidemill_cluster::blobs::digest_of_file;
 use tidemill_cluster::bundle::{self, Gathered};
+use tidemill_spec::job::aggregation::By;
 use tidemill_spec::job::{JobFile, JobKind, JobSpec, is_name};
 use tidemill_spec::span::Located;
 use tidemill_spec::units::{Bytes, TimeSpan};
@@ -182,6 +183,12 @@ fn submission(spec: &JobSpec) -> JobSubmission {
 fn of_training(spec: &JobSpec, file: &Path, sent: &mut Sent) -> anyhow::Result<()> {
     if spec.kind != JobKind::Train {
         return Ok(());
+    }
+    let aggregation = spec.train.as_ref().map(|train| &train.aggregation);
+    if let Some(own) = aggregation.filter(|own| own.by != By::Ranks && own.at.is_none() && spec.gang.value > 1) {
+        let help = "write `aggregation: {by: shared, at: tcp://HOST:7500, token: {secret_file: FILE}}`";
+        let text = "the ranks of a job are on several machines, and must know that of the aggregators";
+        return Err(wrong(text.to_owned()).at(own.span.clone()).with_help(help).into());
     }
     let variables = bundle::variables_of(file).map_err(|error| wrong(error.to_string()))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,5 +1,6 @@
 //! Events at a rank of a training: lines for people, or a JSON object on each line.
 use super::report::Report;
+use super::shared::Choice;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use tidemill_app::figures::{duration, grouped};
@@ -9,6 +10,8 @@ use tidemill_training::{Origin, Regrouped};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub(super) enum Event {
+    /// It is chosen who adds up the gradients.
+    Chosen(Choice),
     /// The ranks have agreed, and continue.
     Regrouped(Agreement),
     /// Steps are done.
@@ -150,6 +153,7 @@ impl Event {
             false => "nothing is kept",
         };
         Some(match self {
+            Self::Chosen(choice) => return choice.words(),
             Self::Regrouped(agreement) => return agreement.words(),
             Self::Step { step, steps, loss, examples_per_second } => format!(
                 "step {} of {}: loss {loss:.4}, {} examples/s",

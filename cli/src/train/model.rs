@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_spec::job::train::{TrainSpec, TrainedKind};
 use tidemill_spec::manifest::Manifest;
+use tidemill_spec::secret::Secret;
 use tidemill_training::classifier::{Classifier, Quality};
 use tidemill_training::collected::{Collected, Column, Encoding, Encodings};
 use tidemill_training::model_file::{self, Facts};
@@ -159,11 +160,15 @@ impl Prepared {
     }
 }
 
-/// Returns the other files that `from` of a training needs, relative to its folder.
+/// Returns the other files that a training needs, relative to its folder: those of `from`, and the token of its aggregators.
 pub(crate) fn files_of(spec: &TrainSpec, folder: &Path) -> Vec<PathBuf> {
-    let Some(from) = spec.from.as_ref().filter(|from| is_manifest(&from.value)) else { return Vec::new() };
+    // A file with a whole path is on the workers.
+    let token = spec.aggregation.token.as_ref().and_then(Secret::file).filter(|path| path.is_relative());
+    let mut files: Vec<PathBuf> = token.map(Path::to_owned).into_iter().collect();
+    let Some(from) = spec.from.as_ref().filter(|from| is_manifest(&from.value)) else { return files };
     let beside = Path::new(&from.value).parent().unwrap_or(Path::new(""));
     // A manifest that cannot be read is reported by the training.
     let manifest = Manifest::load(folder.join(&from.value)).ok();
-    manifest.iter().flat_map(|manifest| manifest.files().map(|file| beside.join(file))).collect()
+    files.extend(manifest.iter().flat_map(|manifest| manifest.files().map(|file| beside.join(file))));
+    files
 }

@@ -2,6 +2,7 @@
 use super::event::{Agreement, Event, survival};
 use super::preparation::{Prepared, folder_of};
 use super::report::{Past, Report};
+use super::shared;
 use crate::answer;
 use crate::arguments::{OutputForm, TrainArguments};
 use crate::exit::Exit;
@@ -34,6 +35,8 @@ const LINE_EVERY: f64 = 5.0;
 pub(super) struct Place {
     pub(super) group: JoinOptions,
     checkpoint: Option<PathBuf>,
+    /// It was started again: the others wait for it at aggregators.
+    pub(super) is_again: bool,
 }
 
 impl Place {
@@ -48,7 +51,8 @@ impl Place {
                 .with_help("start `tidemill train` without TIDEMILL_RANK: it starts the ranks itself")
         })?;
         let group = JoinOptions { deadline: JOINING, ..group };
-        Ok(Some(Self { group, checkpoint: given("TIDEMILL_CHECKPOINT").map(PathBuf::from) }))
+        let checkpoint = given("TIDEMILL_CHECKPOINT").map(PathBuf::from);
+        Ok(Some(Self { group, checkpoint, is_again: given(shared::AGAIN).is_some() }))
     }
 }
 
@@ -56,7 +60,7 @@ impl Place {
 pub(super) fn rank(arguments: &TrainArguments, prepared: &Prepared, place: &Place) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut member = prepared.member(&folder_of(&arguments.file))?;
-    if place.group.size == 1 {
+    if place.group.size == 1 || place.is_again {
         interrupt.is_watched();
         return trained(arguments, prepared, place, &mut member, &mut Alone, &interrupt);
     }
@@ -74,8 +78,9 @@ struct Notes<'a> {
     clock: WallClock,
     /// Loss and number of the steps since the last event, and its time.
     loss: (f64, u64, f64),
-    /// Steps of this start.
+    /// Steps of this start, and of all.
     steps: u64,
+    step: u64,
     survival: Vec<f64>,
     /// Ranks that have agreed last.
     members: Vec<u32>,
@@ -116,6 +121,7 @@ impl Notes<'_> {
     fn take(&mut self, news: &News, is_first: bool) {
         match news {
             News::Regrouped(regrouped) => {
+                self.step = regrouped.step;
                 let lost = (self.place.group.size as usize).saturating_sub(regrouped.members.len());
                 self.survival = regrouped.survival(self.prepared.replicas.survive.saturating_sub(lost));
                 let took = self.lost_at.take().map(|at| self.now() - at);
@@ -126,7 +132,7 @@ impl Notes<'_> {
                 }
             }
             News::Step { step, loss } => {
-                self.steps += 1;
+                (self.steps, self.step) = (self.steps + 1, *step);
                 self.loss = (self.loss.0 + loss, self.loss.1 + 1, self.loss.2);
                 let every = if self.form == OutputForm::Json { STEP_EVERY } else { LINE_EVERY };
                 let (now, is_last) = (self.now(), *step == self.prepared.steps);
@@ -204,14 +210,27 @@ fn trained(
         clock: WallClock::default(),
         loss: (0.0, 0, 0.0),
         steps: 0,
+        step: 0,
         survival: Vec::new(),
         members: Vec::new(),
         lost_at: None,
         failure: None,
     };
-    let ending = course.run(member, ranks, &|| interrupt.is_wanted(), &mut |news, is_first| {
-        notes.take(news, is_first);
-    });
+    let choice = shared::choose(prepared, place, ranks, &folder_of(&arguments.file))?;
+    let joining = choice.job.clone().map(|job| shared::joining(prepared, place, job, &arguments.file));
+    if place.group.rank == 0 && !place.is_again && choice.reason.is_some() {
+        notes.say(&Event::Chosen(choice.clone()));
+    }
+    let wishes = || interrupt.is_wanted();
+    let mut news = |news: &News, is_first| notes.take(news, is_first);
+    let (ending, is_first) = match joining.transpose()? {
+        Some(joining) => {
+            let group = (&mut *member, &mut *ranks);
+            let ending = shared::run(prepared, &course, joining, place.is_again, group, &wishes, &mut news);
+            (ending, place.group.rank == 0)
+        }
+        None => (course.run(member, ranks, &wishes, &mut news), ranks.share().0 == 0),
+    };
     let ending = ending.map_err(|error| {
         let kind = match &error {
             Error::Exchange(_) | Error::File { .. } => Kind::Unavailable,
@@ -223,12 +242,13 @@ fn trained(
     if let Some(error) = notes.failure.take() {
         return Err(Failure::new(Kind::Unavailable, error.to_string()).into());
     }
-    let (is_first, is_kept, step) = (ranks.share().0 == 0, place.checkpoint.is_some(), member.steps());
+    let (is_kept, step) = (place.checkpoint.is_some(), notes.step);
     match ending {
         Ending::Done { parameters } => {
             if is_first {
                 let past = Past {
                     lost_ranks: (ranks.size() as usize).saturating_sub(ranks.members().len()),
+                    aggregation: choice,
                     survival: notes.survival.clone(),
                     seconds: notes.now(),
                     steps: notes.steps,

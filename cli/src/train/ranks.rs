@@ -2,6 +2,7 @@
 use super::event::Event;
 use super::preparation::Prepared;
 use super::report::Report;
+use super::shared;
 use crate::answer;
 use crate::arguments::{OutputForm, TrainArguments};
 use crate::exit::Exit;
@@ -101,6 +102,8 @@ struct Ended {
     members: Vec<u32>,
     /// Ranks that are lost, and not back.
     lost: BTreeSet<u32>,
+    /// The job at the aggregators; none: the ranks add up the gradients.
+    shared: Option<String>,
 }
 
 /// Starts the ranks, shows what they say, and waits for their end.
@@ -117,6 +120,7 @@ pub(super) fn start(
     }
     // Mistakes are said once, and not by each rank.
     prepared.member(&super::preparation::folder_of(&arguments.file))?;
+    shared::check(prepared)?;
     let out = arguments.out.clone().unwrap_or_else(|| PathBuf::from(&prepared.name));
     let failed = |path: &Path, error: std::io::Error| {
         Failure::new(Kind::Unavailable, format!("{}: {error}", path.display()))
@@ -129,18 +133,17 @@ pub(super) fn start(
         .map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
     let interrupt = Interrupt::listen()?;
     let (sender, heard) = channel();
-    let start = |rank: u32| {
-        let kept = arguments.checkpoint.as_ref().map(|folder| folder.join(rank.to_string()));
-        child(arguments, prepared, rank, &socket, &out, kept.as_deref(), &sender).map_err(|error| {
+    let start = |rank: u32, is_again: bool| {
+        child(arguments, prepared, (rank, is_again), &socket, &out, &sender).map_err(|error| {
             Failure::new(Kind::Unavailable, format!("rank {rank} cannot be started: {error}"))
         })
     };
     let mut children = Children(Vec::new());
     for rank in 0..prepared.ranks {
-        children.0.push(Some(start(rank)?));
+        children.0.push(Some(start(rank, false)?));
     }
     interrupt.is_watched();
-    let again = |rank| arguments.restart.then(|| start(rank).ok()).flatten();
+    let again = |rank, is_shared| arguments.restart.then(|| start(rank, is_shared).ok()).flatten();
     let ended = listen(&heard, &mut children, prepared, &interrupt, terminal, &again);
     drop(children);
     drop(service);
@@ -150,19 +153,23 @@ pub(super) fn start(
 fn child(
     arguments: &TrainArguments,
     prepared: &Prepared,
-    rank: u32,
+    (rank, is_again): (u32, bool),
     socket: &Path,
     out: &Path,
-    kept: Option<&Path>,
     sender: &Sender<Heard>,
 ) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("train").arg(&arguments.file).arg("--out").arg(out).args(["--output", "json"]);
     command.env("TIDEMILL_NET", socket).env("TIDEMILL_GROUP", "training");
     command.env("TIDEMILL_RANK", rank.to_string()).env("TIDEMILL_SIZE", prepared.ranks.to_string());
-    match kept {
+    command.env(shared::SOCKET, std::path::absolute(shared::socket())?);
+    match is_again {
+        true => command.env(shared::AGAIN, "1"),
+        false => command.env_remove(shared::AGAIN),
+    };
+    match arguments.checkpoint.as_ref().map(|folder| folder.join(rank.to_string())) {
         Some(folder) => {
-            fs::create_dir_all(folder)?;
+            fs::create_dir_all(&folder)?;
             drop(fs::remove_file(folder.join("RESUME"))); // of the last start
             command.env("TIDEMILL_CHECKPOINT", folder);
         }
@@ -205,7 +212,7 @@ fn listen(
     prepared: &Prepared,
     interrupt: &Interrupt,
     terminal: &Terminal,
-    again: &dyn Fn(u32) -> Option<Child>,
+    again: &dyn Fn(u32, bool) -> Option<Child>,
 ) -> Ended {
     let mut ended = Ended::default();
     let mut line = StatusLine::new(*terminal);
@@ -227,6 +234,9 @@ fn listen(
             Ok(Heard::Closed(rank)) => {
                 open -= 1;
                 let status = children.end(rank);
+                if ended.is_asked && ended.shared.is_some() && status.is_none_or(|of| of.code().is_none()) {
+                    children.stop(); // they would wait for it
+                }
                 if !status.is_some_and(|status| status.success()) && !ended.is_asked && ended.report.is_none()
                 {
                     let how = status.map_or_else(|| "it ended".to_owned(), |status| status.to_string());
@@ -255,6 +265,10 @@ fn listen(
                 Event::Asked { .. } | Event::TooFew { .. } | Event::Apart { .. } => {
                     ended.early = event.words()
                 }
+                Event::Chosen(ref choice) => {
+                    ended.shared.clone_from(&choice.job);
+                    event.words().iter().for_each(|words| terminal.note(words));
+                }
                 Event::Regrouped(ref agreement) => {
                     ended.members.clone_from(&agreement.ranks);
                     ended.lost.retain(|rank| !agreement.ranks.contains(rank));
@@ -282,7 +296,7 @@ impl Ended {
         children: &mut Children,
         prepared: &Prepared,
         terminal: &Terminal,
-        again: &dyn Fn(u32) -> Option<Child>,
+        again: &dyn Fn(u32, bool) -> Option<Child>,
     ) -> bool {
         let starts = self.failed.iter().filter(|(of, _)| *of == rank).count();
         self.failed.push((rank, how.clone()));
@@ -291,16 +305,24 @@ impl Ended {
             children.stop();
             return false;
         }
-        self.lost.insert(rank);
-        if self.lost.len() > prepared.replicas.survive || children.count() == 0 {
+        // The others wait for it, and do not continue without it.
+        let is_shared = self.shared.is_some();
+        if !is_shared {
+            self.lost.insert(rank);
+        }
+        let is_end = !is_shared && (self.lost.len() > prepared.replicas.survive || children.count() == 0);
+        let child = (!is_end && starts < MOST_RESTARTS).then(|| again(rank, is_shared)).flatten();
+        if is_end || is_shared && child.is_none() {
+            if is_shared {
+                children.stop();
+            }
             terminal.warning(&format!("rank {rank} is lost ({how}): the training ends"));
             return false;
         }
-        let child = (starts < MOST_RESTARTS).then(|| again(rank)).flatten();
-        let what = if child.is_some() {
-            "the others continue, and it is started again"
-        } else {
-            "the others continue"
+        let what = match (&child, is_shared) {
+            (Some(_), true) => "the others wait, and it is started again",
+            (Some(_), false) => "the others continue, and it is started again",
+            (None, _) => "the others continue",
         };
         terminal.warning(&format!("rank {rank} is lost ({how}): {what}"));
         let is_restarted = child.is_some();
@@ -340,7 +362,12 @@ fn finish(
         terminal.note(&format!("{text}; {again}"));
         return Ok(Exit::Interrupted);
     }
-    let survive = prepared.replicas.survive;
+    let help = match ended.shared.filter(|_| !ended.members.is_empty()) {
+        Some(job) => format!(
+            "the same command continues where the aggregators are; `tidemill agg remove {job}` ends the job there"
+        ),
+        None => format!("{again}; it survives {} lost ranks", prepared.replicas.survive),
+    };
     let text = match (ended.early, ended.failed.first()) {
         (Some(text), _) => text,
         (None, Some((rank, how))) if ended.failed.len() > 1 => {
@@ -351,6 +378,6 @@ fn finish(
         (None, None) => "all ranks ended without a result".to_owned(),
     };
     Err(Failure::new(Kind::Unavailable, text)
-        .with_help(format!("{again}; it survives {survive} lost ranks"))
+        .with_help(help)
         .into())
 }

@@ -1,5 +1,6 @@
 //! Results of a training: its report, and the weights.
 use super::preparation::Prepared;
+use super::shared::Choice;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -27,6 +28,8 @@ pub(super) struct Report {
     pub(super) ranks: u32,
     /// Ranks that were lost, and did not come back.
     pub(super) lost_ranks: usize,
+    /// Who added up the gradients, and why.
+    pub(super) aggregation: Choice,
     /// Examples that were trained with, and that were held out.
     pub(super) examples: usize,
     pub(super) held_out: usize,
@@ -58,6 +61,7 @@ pub(super) struct Report {
 /// Course of a training, beside its model.
 pub(super) struct Past {
     pub(super) lost_ranks: usize,
+    pub(super) aggregation: Choice,
     pub(super) survival: Vec<f64>,
     pub(super) seconds: f64,
     /// Steps of this start.
@@ -80,6 +84,7 @@ impl Report {
             steps: prepared.steps,
             ranks: prepared.ranks,
             lost_ranks: past.lost_ranks,
+            aggregation: past.aggregation,
             examples: prepared.examples.len(),
             held_out: prepared.held_out.len(),
             classes: prepared.names.clone(),

@@ -1,5 +1,6 @@
 //! Steps whose parameters a service updates, not each rank for itself.
 use crate::exchange::ExchangeError;
+use crate::member::Member;
 use crate::trainer::{Error, Trainer};
 
 /// The end of a step.
@@ -67,11 +68,30 @@ impl Trainer {
     }
 }
 
+impl Member {
+    /// Creates a trainer with the state of this rank, for steps through a service; without a state, at the beginning.
+    ///
+    /// # Errors
+    /// Experts are on other ranks.
+    pub fn trainer(&self) -> Result<Trainer, Error> {
+        if self.model.shape().is_some() {
+            return Err(Error::Options("a service adds up the gradients of a perceptron only".to_owned()));
+        }
+        let mut trainer = Trainer::new(self.model.clone(), self.options, self.examples.clone())?;
+        if self.is_there {
+            trainer.adopt(self.step, self.shared.parameters.clone(), Some(self.shared.velocity.clone()));
+        } else {
+            trainer.adopt(0, self.initial.clone(), None);
+        }
+        Ok(trainer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::spirals;
-    use crate::{Alone, Model, Options};
+    use crate::{Alone, Model, Options, Replicas};
 
     /// A service in this process, with one rank.
     struct Here {
@@ -112,5 +132,24 @@ mod tests {
         assert_eq!((one.parameters(), one.steps()), (other.parameters(), other.steps()));
         other.adopt(30, one.parameters().to_vec(), Some(service.velocity));
         assert_eq!(one.velocity(), other.velocity());
+    }
+    #[test]
+    fn a_trainer_continues_from_the_state_of_a_rank() {
+        let replicas = Replicas { slots: 1, survive: 0 };
+        let new = |model| Member::new(model, Options::default(), replicas, spirals(3, 90, 1)).unwrap();
+        let mut member = new(Model::Perceptron { sizes: vec![2, 6, 3] });
+        let first = vec![0.25; member.initial.len()];
+        let fresh = member.clone().starting_from(first.clone()).unwrap().trainer().unwrap();
+        assert_eq!((fresh.steps(), fresh.parameters()), (0, &first[..]));
+        member.regroup(&mut Alone, None).unwrap();
+        for _ in 0..10 {
+            member.step(&mut Alone, false).unwrap();
+        }
+        let mut trainer = member.trainer().unwrap();
+        let losses = (member.step(&mut Alone, false).unwrap().loss, trainer.step(&mut Alone).unwrap());
+        assert_eq!(losses.0.to_bits(), losses.1.to_bits());
+        assert_eq!(trainer.parameters(), member.parameters(&mut Alone).unwrap());
+        let mixture = Model::Mixture { inputs: 2, hidden: 4, experts: 2, classes: 3, balance: 0.05 };
+        assert!(matches!(new(mixture).trainer(), Err(Error::Options(_))));
     }
 }

@@ -21,6 +21,7 @@
 //! assert_eq!((train.model.hidden.value.0.as_slice(), train.batch.value), (&[64][..], 32));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+use super::aggregation::Aggregation;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::span::{Located, Span};
 use crate::units::Percent;
@@ -80,6 +81,9 @@ pub struct TrainSpec {
     /// Ranks that may be lost while the others continue. Each expert of a mixture has one replica more. Default: 0.
     #[serde(default)]
     pub survive: Located<u32>,
+    /// Who adds up the gradients: `ranks`, aggregators that several jobs share (`shared`), or the quicker ones (`auto`). Default: `ranks`.
+    #[serde(default)]
+    pub aggregation: Located<Aggregation>,
 }
 
 /// The model that is trained.
@@ -266,6 +270,7 @@ impl TrainSpec {
             wrong(text, &self.survive.span, "write a number below that of `gang`, or a larger `gang`");
         }
         self.check_model(ranks, &mut wrong);
+        self.check_aggregation(&mut wrong);
         found
     }
 

@@ -1,0 +1,162 @@
+//! Trainings whose gradients aggregators add up: moves, killed ranks and early ends, through the built binary.
+use crate::aggregation::{Served, until};
+use crate::command::{Outcome, Place};
+use crate::training::{PERCEPTRON, job, kill, place, read_until, report, train};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command};
+
+/// A training by a number of ranks, with more lines in its section.
+fn job_of(ranks: u32, more: &str) -> String {
+    job(ranks, PERCEPTRON, &format!("    steps: 4000\n{more}"))
+}
+
+/// The training, whose aggregators are reached through this socket.
+fn through(socket: &Path, place: &Place, arguments: &[&str]) -> Command {
+    let mut command = train(place, arguments);
+    command.env("TIDEMILL_NET", socket);
+    command
+}
+
+fn outcome(mut command: Command) -> Outcome {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn digest(place: &Place, folder: &str) -> Value {
+    report(&place.path(folder))["digest"].clone()
+}
+
+/// The digest of the same training by one rank alone.
+fn digest_of_one(place: &Place) -> Value {
+    let shared = std::fs::read_to_string(place.path("job.yaml")).unwrap();
+    place.write("job.yaml", shared.replace("aggregation: shared", "aggregation: ranks"));
+    outcome(train(place, &["--ranks", "1", "--out", "one"])).expect(0);
+    place.write("job.yaml", shared);
+    digest(place, "one")
+}
+
+/// Starts a training, and waits for steps at the aggregators. Returns the job's name there, too.
+fn started(
+    served: &Served,
+    place: &Place,
+    arguments: &[&str],
+) -> (Child, BufReader<ChildStderr>, String, String) {
+    let mut child = through(&served.socket(), place, arguments).spawn().unwrap();
+    let (mut errors, mut said) = (BufReader::new(child.stderr.take().unwrap()), String::new());
+    read_until(&mut errors, &mut said, " begin");
+    until("a step", || served.report().jobs.iter().any(|job| job.steps > 2));
+    let name = served.report().jobs[0].name.clone();
+    (child, errors, said, name)
+}
+
+fn rest(errors: &mut impl BufRead, said: &mut String) {
+    errors.read_to_string(said).unwrap();
+}
+
+#[test]
+fn any_number_of_ranks_and_either_sum_trains_the_same_model() {
+    let served = Served::start(&["--aggregators", "2"], None);
+    let place = place(&job_of(2, "    aggregation: shared\n"));
+    let expected = digest_of_one(&place);
+    for ranks in ["1", "2", "3"] {
+        let found = outcome(through(&served.socket(), &place, &["--ranks", ranks, "--out", ranks])).expect(0);
+        assert_eq!(digest(&place, ranks), expected, "{}", found.stderr);
+        let chosen = report(&place.path(ranks))["aggregation"].clone();
+        assert!(chosen["job"].as_str().unwrap().starts_with("arms-"), "{chosen}");
+        assert!(found.stderr.contains("aggregators add up the gradients"), "{}", found.stderr);
+        assert!(served.report().jobs.is_empty(), "the job has ended");
+    }
+    // Two ranks need two messages, and four need six in a ring.
+    place.write("job.yaml", job_of(2, "    aggregation: {by: auto, token: secret}\n"));
+    for (ranks, is_shared) in [("2", false), ("4", true)] {
+        let found = outcome(through(&served.socket(), &place, &["--ranks", ranks, "--out", "auto"])).expect(0);
+        assert_eq!(digest(&place, "auto"), expected);
+        let chosen = report(&place.path("auto"))["aggregation"].clone();
+        assert_eq!(chosen["job"].is_string(), is_shared, "{chosen}");
+        let who = if is_shared { "aggregators add up" } else { "the ranks add up" };
+        assert!(found.stderr.contains(who) && found.stderr.contains("0.30 ms by an all-reduce") == is_shared);
+        assert!(!found.stderr.contains("secret") && !chosen.to_string().contains("secret"));
+    }
+}
+
+/// The tensors move, a rank is killed, and they move again: the other one waits, and the model is that of an undisturbed training.
+#[test]
+fn moves_and_a_killed_rank_change_nothing_in_the_model() {
+    for rank in [1, 0] {
+        let served = Served::start(&["--aggregators", "2"], None);
+        let place = place(&job_of(2, "    aggregation: shared\n"));
+        let (mut child, mut errors, mut said, name) = started(&served, &place, &["--restart", "--out", "out"]);
+        served.agg(&["migrate", &name, "--all", "a0"]).expect(0);
+        kill(child.id(), rank);
+        read_until(&mut errors, &mut said, "the others wait, and it is started again");
+        let seen = served.report().jobs[0].steps;
+        until("steps after the loss", || served.report().jobs.iter().any(|job| job.steps > seen + 2));
+        served.agg(&["migrate", &name, "--all", "a1"]).expect(0);
+        rest(&mut errors, &mut said);
+        assert!(child.wait().unwrap().success(), "{said}");
+        assert!(said.contains(&format!("rank {rank} is lost (signal: 9 (SIGKILL))")), "{said}");
+        assert_eq!(said.contains("ranks 0, 1 continue after step"), rank == 0, "the first one reports: {said}");
+        assert_eq!(digest(&place, "out"), digest_of_one(&place), "{said}");
+        assert_eq!(report(&place.path("out"))["lost_ranks"], 0);
+    }
+}
+
+#[test]
+fn a_training_that_lost_a_rank_continues_where_the_aggregators_are() {
+    let served = Served::start(&["--aggregators", "2"], None);
+    let place = place(&job_of(2, "    aggregation: shared\n"));
+    let (mut child, mut errors, mut said, name) = started(&served, &place, &["--out", "out"]);
+    kill(child.id(), 0);
+    rest(&mut errors, &mut said);
+    assert_eq!(child.wait().unwrap().code(), Some(69), "{said}");
+    assert!(said.contains("rank 0 is lost (signal: 9 (SIGKILL)): the training ends"), "{said}");
+    assert!(said.contains("the same command continues where the aggregators are"), "{said}");
+    assert!(said.contains(&format!("tidemill agg remove {name}")), "{said}");
+    assert!(!place.path("out/report.json").exists());
+    let left = served.report().jobs[0].clone();
+    assert!(left.name == name && left.steps > 2, "{left:?}");
+    let found = outcome(through(&served.socket(), &place, &["--out", "out"])).expect(0);
+    assert!(found.stderr.contains("ranks 0, 1 continue after step"), "{}", found.stderr);
+    assert_eq!(digest(&place, "out"), digest_of_one(&place));
+    assert!(served.report().jobs.is_empty(), "the job has ended");
+}
+
+#[test]
+fn ctrl_c_ends_all_ranks_with_a_checkpoint() {
+    let served = Served::start(&["--aggregators", "2"], None);
+    let place = place(&job_of(2, "    checkpoint_every: 1500\n    aggregation: shared\n"));
+    let arguments = ["--checkpoint", "kept", "--out", "out"];
+    let (mut child, mut errors, mut said, _) = started(&served, &place, &arguments);
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    rest(&mut errors, &mut said);
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("a checkpoint has them; the same command continues from kept"), "{said}");
+    assert_eq!(
+        std::fs::read(place.path("kept/0/training")).unwrap(),
+        std::fs::read(place.path("kept/1/training")).unwrap(),
+        "all ranks end after the same step"
+    );
+    assert!(served.report().jobs.is_empty(), "the job has ended");
+    // A third rank gets the state from another one, and the velocities are there.
+    let found = outcome(through(&served.socket(), &place, &[&arguments[..], &["--ranks", "3"]].concat())).expect(0);
+    assert!(found.stderr.contains("continue from the checkpoint of step"), "{}", found.stderr);
+    assert_eq!(digest(&place, "out"), digest_of_one(&place));
+}
+
+#[test]
+fn aggregators_that_are_not_there_are_reported() {
+    let place = place(&job_of(2, "    aggregation: shared\n"));
+    let nowhere = place.path("net.sock");
+    let found = outcome(through(&nowhere, &place, &[])).expect(69).stderr;
+    assert!(found.contains("no aggregators are reached") && found.contains("tidemill agg serve"), "{found}");
+    assert!(found.contains("job.yaml:14") && found.contains("`aggregation: auto`"), "{found}");
+    place.write("job.yaml", job_of(2, "    aggregation: auto\n"));
+    let found = outcome(through(&nowhere, &place, &["--out", "auto"])).expect(0).stderr;
+    assert!(found.contains("the ranks add up the gradients: no aggregators are reached"), "{found}");
+    place.write("job.yaml", job_of(2, "    survive: 1\n    aggregation: shared\n"));
+    let found = outcome(through(&nowhere, &place, &[])).expect(78).stderr;
+    assert!(found.contains("leave `survive` out") && found.contains("job.yaml:14"), "{found}");
+}
