@@ -400,9 +400,16 @@ fn moves_and_mistakes_on_the_command_line() {
     assert!(nobody.stderr.contains("tidemill net serve"), "{}", nobody.stderr);
 }
 
-/// Two transport services, which are two machines for programs.
-#[test]
-fn workers_of_another_machine_use_the_aggregators_of_one() {
+/// Two transport services, which are two machines for programs: that of the aggregators, whose address this has, and another one, whose socket
+/// this has.
+pub(crate) struct Machines {
+    pub(crate) served: Served,
+    pub(crate) at: String,
+    pub(crate) elsewhere: tempfile::TempDir,
+    _services: [Service; 2],
+}
+
+pub(crate) fn machines() -> Machines {
     let machine = |public: Option<Address>| {
         let folder = tempfile::tempdir().unwrap();
         let options = NetOptions {
@@ -416,13 +423,20 @@ fn workers_of_another_machine_use_the_aggregators_of_one() {
         (folder, Service::start(options).unwrap())
     };
     let (folder, hub) = machine(Some(Address::new("tcp", "127.0.0.1:0")));
-    let (elsewhere, _edge) = machine(None);
+    let (elsewhere, edge) = machine(None);
     let arguments = vec!["--aggregators".to_owned(), "2".to_owned()];
     let mut served = Served { folder, net: None, master: None, arguments };
     served.master(None);
-    let at = Some(hub.public().unwrap().to_string());
-    let socket = elsewhere.path().join("net.sock");
-    let options = BenchOptions { migrate_every: 0, at, ..served.options("remote") };
+    let at = hub.public().unwrap().to_string();
+    Machines { served, at, elsewhere, _services: [hub, edge] }
+}
+
+#[test]
+fn workers_of_another_machine_use_the_aggregators_of_one() {
+    let machines = machines();
+    let socket = machines.elsewhere.path().join("net.sock");
+    let at = Some(machines.at.clone());
+    let options = BenchOptions { migrate_every: 0, at, ..machines.served.options("remote") };
     is_right(&run(&BenchOptions { socket, ..options }).unwrap());
 }
 

@@ -1,6 +1,6 @@
 //! Trainings whose gradients aggregators add up: moves, killed ranks and early ends, through the built binary.
-use crate::aggregation::{Served, until};
-use crate::command::{Outcome, Place};
+use crate::aggregation::{Served, machines, until};
+use crate::command::{Outcome, Place, tidemill};
 use crate::training::{PERCEPTRON, job, kill, place, read_until, report, train};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -72,7 +72,8 @@ fn any_number_of_ranks_and_either_sum_trains_the_same_model() {
     // Two ranks need two messages, and four need six in a ring.
     place.write("job.yaml", job_of(2, "    aggregation: {by: auto, token: secret}\n"));
     for (ranks, is_shared) in [("2", false), ("4", true)] {
-        let found = outcome(through(&served.socket(), &place, &["--ranks", ranks, "--out", "auto"])).expect(0);
+        let found =
+            outcome(through(&served.socket(), &place, &["--ranks", ranks, "--out", "auto"])).expect(0);
         assert_eq!(digest(&place, "auto"), expected);
         let chosen = report(&place.path("auto"))["aggregation"].clone();
         assert_eq!(chosen["job"].is_string(), is_shared, "{chosen}");
@@ -88,7 +89,8 @@ fn moves_and_a_killed_rank_change_nothing_in_the_model() {
     for rank in [1, 0] {
         let served = Served::start(&["--aggregators", "2"], None);
         let place = place(&job_of(2, "    aggregation: shared\n"));
-        let (mut child, mut errors, mut said, name) = started(&served, &place, &["--restart", "--out", "out"]);
+        let (mut child, mut errors, mut said, name) =
+            started(&served, &place, &["--restart", "--out", "out"]);
         served.agg(&["migrate", &name, "--all", "a0"]).expect(0);
         kill(child.id(), rank);
         read_until(&mut errors, &mut said, "the others wait, and it is started again");
@@ -98,7 +100,11 @@ fn moves_and_a_killed_rank_change_nothing_in_the_model() {
         rest(&mut errors, &mut said);
         assert!(child.wait().unwrap().success(), "{said}");
         assert!(said.contains(&format!("rank {rank} is lost (signal: 9 (SIGKILL))")), "{said}");
-        assert_eq!(said.contains("ranks 0, 1 continue after step"), rank == 0, "the first one reports: {said}");
+        assert_eq!(
+            said.contains("ranks 0, 1 continue after step"),
+            rank == 0,
+            "the first one reports: {said}"
+        );
         assert_eq!(digest(&place, "out"), digest_of_one(&place), "{said}");
         assert_eq!(report(&place.path("out"))["lost_ranks"], 0);
     }
@@ -141,8 +147,33 @@ fn ctrl_c_ends_all_ranks_with_a_checkpoint() {
     );
     assert!(served.report().jobs.is_empty(), "the job has ended");
     // A third rank gets the state from another one, and the velocities are there.
-    let found = outcome(through(&served.socket(), &place, &[&arguments[..], &["--ranks", "3"]].concat())).expect(0);
+    let found =
+        outcome(through(&served.socket(), &place, &[&arguments[..], &["--ranks", "3"]].concat())).expect(0);
     assert!(found.stderr.contains("continue from the checkpoint of step"), "{}", found.stderr);
+    assert_eq!(digest(&place, "out"), digest_of_one(&place));
+}
+
+/// The token is in a file beside the job. Programs without it cannot take part.
+#[test]
+fn ranks_use_the_aggregators_of_another_machine() {
+    let machines = machines();
+    let shared = |at: &str| format!("    aggregation: {{by: shared, at: '{at}', token: {{secret_file: token}}}}\n");
+    let place = place(&job_of(2, &shared(&machines.at)));
+    place.write("token", "ours\n");
+    let socket = machines.elsewhere.path().join("net.sock");
+    let mut child = through(&socket, &place, &["--out", "out"]).spawn().unwrap();
+    let (mut errors, mut said) = (BufReader::new(child.stderr.take().unwrap()), String::new());
+    read_until(&mut errors, &mut said, " begin");
+    until("a step", || machines.served.report().jobs.iter().any(|job| job.steps > 2));
+    kill(child.id(), 1);
+    rest(&mut errors, &mut said);
+    assert_eq!(child.wait().unwrap().code(), Some(69), "{said}");
+    place.write("token", "theirs");
+    let found = outcome(through(&socket, &place, &["--out", "out"])).expect(69).stderr;
+    assert!(found.contains("another job has the name arms-") && !found.contains("theirs"), "{found}");
+    place.write("token", "ours");
+    outcome(through(&socket, &place, &["--out", "out"])).expect(0);
+    place.write("job.yaml", job_of(2, ""));
     assert_eq!(digest(&place, "out"), digest_of_one(&place));
 }
 
@@ -152,11 +183,14 @@ fn aggregators_that_are_not_there_are_reported() {
     let nowhere = place.path("net.sock");
     let found = outcome(through(&nowhere, &place, &[])).expect(69).stderr;
     assert!(found.contains("no aggregators are reached") && found.contains("tidemill agg serve"), "{found}");
-    assert!(found.contains("job.yaml:14") && found.contains("`aggregation: auto`"), "{found}");
+    assert!(found.contains("job.yaml:13") && found.contains("`aggregation: auto`"), "{found}");
     place.write("job.yaml", job_of(2, "    aggregation: auto\n"));
     let found = outcome(through(&nowhere, &place, &["--out", "auto"])).expect(0).stderr;
     assert!(found.contains("the ranks add up the gradients: no aggregators are reached"), "{found}");
+    // The ranks of a queued job are on other machines.
+    let found = tidemill(&["job", "submit", &place.argument("job.yaml")]).expect(78).stderr;
+    assert!(found.contains("at: tcp://HOST:7500") && found.contains("job.yaml:13"), "{found}");
     place.write("job.yaml", job_of(2, "    survive: 1\n    aggregation: shared\n"));
     let found = outcome(through(&nowhere, &place, &[])).expect(78).stderr;
-    assert!(found.contains("leave `survive` out") && found.contains("job.yaml:14"), "{found}");
+    assert!(found.contains("leave `survive` out") && found.contains("job.yaml:13"), "{found}");
 }

@@ -185,7 +185,9 @@ fn of_training(spec: &JobSpec, file: &Path, sent: &mut Sent) -> anyhow::Result<(
         return Ok(());
     }
     let aggregation = spec.train.as_ref().map(|train| &train.aggregation);
-    if let Some(own) = aggregation.filter(|own| own.by != By::Ranks && own.at.is_none() && spec.gang.value > 1) {
+    if let Some(own) =
+        aggregation.filter(|own| own.by != By::Ranks && own.at.is_none() && spec.gang.value > 1)
+    {
         let help = "write `aggregation: {by: shared, at: tcp://HOST:7500, token: {secret_file: FILE}}`";
         let text = "the ranks of a job are on several machines, and must know that of the aggregators";
         return Err(wrong(text.to_owned()).at(own.span.clone()).with_help(help).into());

@@ -377,7 +377,5 @@ fn finish(
         (None, Some((rank, how))) => format!("rank {rank} failed: {how}"),
         (None, None) => "all ranks ended without a result".to_owned(),
     };
-    Err(Failure::new(Kind::Unavailable, text)
-        .with_help(help)
-        .into())
+    Err(Failure::new(Kind::Unavailable, text).with_help(help).into())
 }

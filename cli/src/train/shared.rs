@@ -143,12 +143,16 @@ fn name(prepared: &Prepared, folder: &Path) -> anyhow::Result<String> {
 }
 
 /// Returns the worker that this rank is.
-pub(super) fn joining(prepared: &Prepared, place: &Place, job: String, file: &Path) -> Result<Joining, Failure> {
+pub(super) fn joining(
+    prepared: &Prepared,
+    place: &Place,
+    job: String,
+    file: &Path,
+) -> Result<Joining, Failure> {
     let own = &prepared.spec.aggregation;
     let token = own.token.as_ref().map(|token| token.reveal(&folder_of(file))).transpose();
-    let token = token.map_err(|error| {
-        Failure::new(Kind::Configuration, error.to_string()).at(own.span.clone())
-    })?;
+    let token =
+        token.map_err(|error| Failure::new(Kind::Configuration, error.to_string()).at(own.span.clone()))?;
     Ok(Joining {
         socket: socket(),
         at: own.at.as_ref().map(|at| at.value.clone()),
@@ -202,7 +206,8 @@ pub(super) fn run(
         let is_done = step >= course.steps;
         let every = course.checkpoint_every;
         let is_due = every > 0 && step > begun && step.is_multiple_of(every);
-        if !is_done && (is_due || service.ends())
+        if !is_done
+            && (is_due || service.ends())
             && let Some(path) = &course.checkpoint
         {
             service.settle(&mut trainer).map_err(other)?;
