@@ -78,7 +78,7 @@ fn a_training_outlives_a_machine() {
         tasks.as_array().unwrap().iter().any(|task| task["words"].is_string())
     });
     let shown = cluster.ask(&["job", "status", &job]).expect(0).stdout;
-    assert!(shown.contains("survives the loss of 1, 2, ... ranks in 100 %"), "{shown}");
+    assert!(shown.contains("odds to continue: 100 % after the loss of 1 more rank"), "{shown}");
     let introducer = cluster.introducer().unwrap();
     let at = cluster.workers.iter().position(|(name, _)| *name != introducer).unwrap();
     let (killed, mut agent) = cluster.workers.remove(at);

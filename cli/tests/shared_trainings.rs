@@ -157,7 +157,8 @@ fn ctrl_c_ends_all_ranks_with_a_checkpoint() {
 #[test]
 fn ranks_use_the_aggregators_of_another_machine() {
     let machines = machines();
-    let shared = |at: &str| format!("    aggregation: {{by: shared, at: '{at}', token: {{secret_file: token}}}}\n");
+    let shared =
+        |at: &str| format!("    aggregation: {{by: shared, at: '{at}', token: {{secret_file: token}}}}\n");
     let place = place(&job_of(2, &shared(&machines.at)));
     place.write("token", "ours\n");
     let socket = machines.elsewhere.path().join("net.sock");

@@ -191,7 +191,7 @@ fn mistakes_are_said_once_with_their_place() {
     let place = place(&job(2, PERCEPTRON, "    steps: 10\n"));
     place.write("arms.csv", "x,y,leg\n1,2,a\n");
     let found = run(&place, &[]).expect(78).stderr;
-    assert!(found.contains("job.yaml:8") && found.contains("no column `arm`"), "{found}");
+    assert!(found.contains("job.yaml:10") && found.contains("no column `arm`"), "{found}");
     assert_eq!(found.matches("no column").count(), 1, "{found}");
     place.write("job.yaml", "version: 1\njob: {name: a, command: [b]}\n");
     let found = run(&place, &[]).expect(78).stderr;

@@ -13,6 +13,7 @@ use tidemill_app::figures::bytes;
 use tidemill_app::listener::Listener;
 use tidemill_cluster::api::{JobResult, JobView};
 use tidemill_cluster::client::{Client, segment};
+use tidemill_spec::job::JobKind;
 
 /// Fetches files of a job.
 pub(crate) fn fetch(arguments: &FetchJobArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -32,6 +33,9 @@ pub(crate) fn fetch(arguments: &FetchJobArguments, terminal: &Terminal) -> anyho
         let help = match (known.is_empty(), job.state.is_over()) {
             (false, _) => format!("its files: {}", known.into_iter().collect::<Vec<_>>().join(", ")),
             (true, false) => format!("it is {}: wait for its end (`tidemill job logs --follow`)", job.state),
+            (true, true) if job.kind == JobKind::Train => {
+                "only a complete training leaves its model; a cancelled one leaves nothing".to_owned()
+            }
             (true, true) => "name files under `results` in the job".to_owned(),
         };
         return Err(Failure::new(Kind::Missing, text).with_help(help).into());

@@ -122,12 +122,21 @@ fn show(job: &JobView, form: OutputForm) -> anyhow::Result<()> {
         let place = match (&task.worker, task.is_done) {
             (Some(worker), true) => format!("is done, on {worker}"),
             (None, true) => "is done".to_owned(),
+            (worker, false) if job.state.is_over() => {
+                let place = worker.as_ref().map(|worker| format!(", on {worker}"));
+                format!("has ended{}", place.unwrap_or_default())
+            }
             _ if task.is_lost => "is lost; the others continue without it".to_owned(),
             (Some(worker), false) => format!("is on {worker}, start {}", task.incarnation),
             (None, false) => "is on no worker".to_owned(),
         };
-        let checkpoint = task.checkpoint_bytes.map(|size| format!("; its checkpoint has {}", bytes(size)));
-        let progress = task.progress.map(|part| format!(", {:.0} % done", 100.0 * part));
+        // A task that is done has done all, whatever its last checkpoint says.
+        let is_shown = !task.is_done;
+        let checkpoint = task
+            .checkpoint_bytes
+            .filter(|_| is_shown)
+            .map(|size| format!("; its checkpoint has {}", bytes(size)));
+        let progress = task.progress.filter(|_| is_shown).map(|part| format!(", {:.0} % done", 100.0 * part));
         writeln!(
             out,
             "  task {} {place}{}{}",
@@ -135,7 +144,7 @@ fn show(job: &JobView, form: OutputForm) -> anyhow::Result<()> {
             checkpoint.unwrap_or_default(),
             progress.unwrap_or_default()
         )?;
-        if let Some(words) = &task.words {
+        if let Some(words) = task.words.as_ref().filter(|_| is_shown) {
             writeln!(out, "    {words}")?;
         }
     }

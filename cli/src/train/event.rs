@@ -112,15 +112,17 @@ impl Agreement {
             return (self.moved_experts > 0).then_some(text);
         }
         let ranks: Vec<String> = self.ranks.iter().map(u32::to_string).collect();
-        let ranks = match ranks.len() {
-            1 => format!("rank {}", ranks.concat()),
-            _ => format!("ranks {}", ranks.join(", ")),
+        let (ranks, s) = match ranks.len() {
+            1 => (format!("rank {}", ranks.concat()), "s"),
+            _ => (format!("ranks {}", ranks.join(", ")), ""),
         };
         let mut text = match self.from.as_str() {
-            "ranks" => format!("{ranks} continue after step {}", self.step),
-            "checkpoint" => format!("{ranks} continue from the checkpoint of step {}", self.step),
-            _ if self.lost_experts.is_empty() => format!("{ranks} begin"),
-            _ => format!("{ranks} begin again"),
+            "ranks" => format!("{ranks} continue{s} after step {}", grouped(self.step)),
+            "checkpoint" => {
+                format!("{ranks} continue{s} from the checkpoint of step {}", grouped(self.step))
+            }
+            _ if self.lost_experts.is_empty() => format!("{ranks} begin{s}"),
+            _ => format!("{ranks} begin{s} again"),
         };
         if !self.lost_experts.is_empty() {
             let lost: Vec<String> = self.lost_experts.iter().map(usize::to_string).collect();
@@ -139,10 +141,13 @@ impl Agreement {
     }
 }
 
-/// `survives the loss of 1, 2, ... ranks in 100 %, 83 %`.
+/// `odds to continue: 100 % after the loss of 1 more rank, 83 % of 2`.
 pub(super) fn survival(odds: &[f64]) -> String {
-    let shown: Vec<String> = odds.iter().take(4).map(|chance| format!("{:.0} %", 100.0 * chance)).collect();
-    format!("survives the loss of 1, 2, ... ranks in {}", shown.join(", "))
+    let shown = odds.iter().take(4).enumerate().map(|(place, chance)| match place {
+        0 => format!("{:.0} % after the loss of 1 more rank", 100.0 * chance),
+        _ => format!("{:.0} % of {}", 100.0 * chance, place + 1),
+    });
+    format!("odds to continue: {}", shown.collect::<Vec<_>>().join(", "))
 }
 
 impl Event {

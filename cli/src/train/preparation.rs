@@ -57,7 +57,13 @@ impl Prepared {
         let wrong = |text: String| Failure::new(Kind::Configuration, text).at(spec.dataset.span.clone());
         let start = Origin::load(&spec, &folder)?;
         let read = dataset::read(&path, &inputs, &spec.label.value, &start.encodings());
-        let read = start.named(read.map_err(|error| wrong(error.to_string()))?);
+        let read = read.map_err(|error| {
+            let columns = spec.inputs.iter().chain([&spec.label]);
+            let span = columns.into_iter().find(|named| error.column() == Some(&named.value));
+            let span = span.unwrap_or(&spec.dataset).span.clone();
+            Failure::new(Kind::Configuration, error.to_string()).at(span)
+        })?;
+        let read = start.named(read);
         let share = spec.held_out.value.0 / 100.0;
         // Rows of a folder come again in a later dataset, and those that were held out stay so.
         let (examples, held_out) = match path.is_dir() {

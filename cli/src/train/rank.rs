@@ -151,6 +151,13 @@ impl Notes<'_> {
                     });
                 }
             }
+            News::Saving => {
+                if let Some(folder) = &self.place.checkpoint
+                    && let Err(error) = unready(folder)
+                {
+                    self.failure.get_or_insert(error);
+                }
+            }
             News::Saved { step } => {
                 let share = *step as f64 / self.prepared.steps.max(1) as f64;
                 let words = self.words(*step);
@@ -175,12 +182,15 @@ impl Notes<'_> {
 
 /// Says that the files of a folder are a checkpoint.
 fn ready(folder: &Path, share: f64, words: &str) -> io::Result<()> {
-    let mark = folder.join(READY);
-    match fs::remove_file(&mark) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    fs::write(folder.join(READY), format!("{share:.4}\n{words}\n"))
+}
+
+/// Says that they change.
+fn unready(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(READY)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
-    fs::write(mark, format!("{share:.4}\n{words}\n"))
 }
 
 fn trained(

@@ -143,7 +143,10 @@ impl Report {
             rate(self.examples_per_second)
         )];
         if self.lost_ranks > 0 {
-            lines.push(format!("{} of the ranks were lost", self.lost_ranks));
+            lines.push(match self.lost_ranks {
+                1 => "1 of the ranks was lost".to_owned(),
+                lost => format!("{lost} of the ranks were lost"),
+            });
         }
         let held_out = match (self.held_out_accuracy, self.held_out) {
             (Some(accuracy), count) => {

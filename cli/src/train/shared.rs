@@ -211,6 +211,7 @@ pub(super) fn run(
             && let Some(path) = &course.checkpoint
         {
             service.settle(&mut trainer).map_err(other)?;
+            news(&News::Saving, is_first);
             trainer.save(path)?;
             news(&News::Saved { step }, is_first);
         }

@@ -39,6 +39,8 @@ use tidemill_spec::job::JobKind;
 const WEIGHT: u32 = 10;
 /// Time in which the transport service must know the other ones before a gang starts without it.
 const GROUPS_WITHIN: Duration = Duration::from_secs(10);
+/// Checkpoints in a row that a task may replace before its log says so.
+const MOST_REPLACED: u32 = 20;
 /// Prefix of the names of jobs among those of runs: in logs and control groups.
 pub(crate) const PREFIX: &str = "job:";
 
@@ -66,6 +68,8 @@ struct Task {
     /// The mark of the last checkpoint that was looked at.
     seen: Option<Mark>,
     is_saving: bool,
+    /// Checkpoints in a row that the task replaced while they were read.
+    replaced: u32,
     /// Its last checkpoint, all of whose files the controller has.
     checkpoint: Option<Checkpoint>,
     /// Set when the controller does not want it any more: its files are no longer sent.
@@ -81,7 +85,7 @@ impl Drop for Task {
 /// Results of the threads that fetch and send files.
 enum News {
     Prepared(Key, u64, Result<Prepared, String>),
-    Saved(Key, u64, Result<Checkpoint, String>),
+    Saved(Key, u64, Result<Option<Checkpoint>, String>),
     Ended(Key, u64, Option<Checkpoint>, TaskEnd),
 }
 
@@ -242,6 +246,7 @@ impl Tasks {
             asked_to_stop: None,
             seen: None,
             is_saving: false,
+            replaced: 0,
             checkpoint: None,
             is_unwanted: Arc::default(),
         };
@@ -392,10 +397,21 @@ impl Tasks {
                     task.is_saving = false;
                     match saved {
                         // The task may have ended meanwhile, with a later one.
-                        Ok(one) if task.checkpoint.as_ref().is_none_or(|last| last.number < one.number) => {
-                            task.checkpoint = Some(one);
+                        Ok(Some(one)) => {
+                            task.replaced = 0;
+                            if task.checkpoint.as_ref().is_none_or(|last| last.number < one.number) {
+                                task.checkpoint = Some(one);
+                            }
                         }
-                        Ok(_) => {}
+                        Ok(None) => {
+                            task.replaced += 1;
+                            if task.replaced == MOST_REPLACED {
+                                let text = format!(
+                                    "{MOST_REPLACED} checkpoints in a row were replaced while they were read: write them less often"
+                                );
+                                self.relay.say(&log_of(&key.0), &key.1.to_string(), &text);
+                            }
+                        }
                         Err(why) => {
                             let text = format!("a checkpoint is left out: {why}");
                             self.relay.say(&log_of(&key.0), &key.1.to_string(), &text);

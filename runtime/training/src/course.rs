@@ -38,6 +38,8 @@ pub enum News {
         /// The loss.
         loss: f64,
     },
+    /// A checkpoint is going to be written over the last one.
+    Saving,
     /// A checkpoint of this step is written.
     Saved {
         /// The step.
@@ -146,11 +148,11 @@ impl Course {
         let regrouped = member.regroup(ranks, self.checkpoint.as_deref())?;
         let lost = (ranks.size() as usize).saturating_sub(regrouped.members.len());
         *agreed = Agreed { is_grouped: true, regrouped: regrouped.step, ..Agreed::default() };
-        news(&News::Regrouped(regrouped), ranks.share().0 == 0);
         if lost > self.survive {
             self.save(member, ranks, agreed, news)?;
             return Ok(Some(Ending::TooFew { lost }));
         }
+        news(&News::Regrouped(regrouped), ranks.share().0 == 0);
         Ok(None)
     }
 
@@ -162,6 +164,7 @@ impl Course {
         news: &mut dyn FnMut(&News, bool),
     ) -> Result<(), Error> {
         if let Some(path) = &self.checkpoint {
+            news(&News::Saving, ranks.share().0 == 0);
             member.save(ranks, path)?;
             agreed.saved = Some(member.steps());
             news(&News::Saved { step: member.steps() }, ranks.share().0 == 0);

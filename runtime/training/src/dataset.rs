@@ -24,6 +24,17 @@ pub enum DatasetError {
     },
 }
 
+impl DatasetError {
+    /// Returns the column that the dataset lacks, if that is the error.
+    pub fn column(&self) -> Option<&str> {
+        match self {
+            Self::Csv(CsvError::Column { column, .. }) => Some(column),
+            Self::Collected { error: CollectedError::Column { name, .. } } => Some(name),
+            _ => None,
+        }
+    }
+}
+
 /// Reads a dataset: a `.csv` file, or a folder that a sink of kind `dataset` has written.
 ///
 /// # Errors

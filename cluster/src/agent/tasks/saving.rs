@@ -67,15 +67,16 @@ pub(super) struct Saver {
 }
 
 impl Saver {
-    /// Keeps the files of the folder and sends them, if they are a checkpoint from the first to the last.
-    pub(super) fn checkpoint(&self, folder: &Path, number: u64) -> Result<Checkpoint, String> {
+    /// Keeps the files of the folder and sends them. `None`: the task has begun another checkpoint meanwhile.
+    pub(super) fn checkpoint(&self, folder: &Path, number: u64) -> Result<Option<Checkpoint>, String> {
         let before = Mark::of(folder);
-        let checkpoint = self.keep_all(folder, number)?;
+        let kept = self.keep_all(folder, number);
         if before.is_none() || Mark::of(folder) != before {
-            return Err("its files changed while they were read: remove `READY` before a change".to_owned());
+            return Ok(None); // files may be missing, too
         }
+        let checkpoint = kept?;
         self.send(&checkpoint.files)?;
-        Ok(checkpoint)
+        Ok(Some(checkpoint))
     }
 
     /// Saves what an ended task leaves, and judges its end.
