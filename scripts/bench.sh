@@ -4,7 +4,8 @@
 #   scripts/bench.sh vqa-loop --pairs 300 --rounds 2
 # Without any, all questions but two that are asked alone. `transport` is a workspace of its own (its tonic and iceoryx2 would
 # burden the build of everybody else): scripts/bench.sh transport --quick. The first time, cargo fetches its crates. `collectives`
-# needs root and network namespaces: scripts/bench.sh collectives --only change. `jobs` is a script, too: scripts/bench.sh jobs --only live.
+# needs root and network namespaces: scripts/bench.sh collectives --only change. `jobs`, `trainings` and `aggregation` are
+# scripts, too: scripts/bench.sh jobs --only live.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -18,11 +19,13 @@ if [ "${1:-}" = transport ]; then
   if [ -x "$target/release/tidemill" ]; then set -- "$@" --release-binary "$target/release/tidemill"; fi
   exec "$target/release/tidemill-bench-transport" "$@"
 fi
-if [ "${1:-}" = jobs ]; then
+case ${1:-} in jobs | trainings | aggregation)
+  script=benches/experiments/$1.py
   shift
   cargo build --release --locked -p tidemill --bin tidemill
-  exec python3 benches/experiments/jobs.py --binary "$target/release/tidemill" "$@"
-fi
+  exec python3 "$script" --binary "$target/release/tidemill" --out docs/benchmarks "$@"
+  ;;
+esac
 if [ "${1:-}" = collectives ]; then
   shift
   [ "$(id -u)" = 0 ] || stop "collectives makes network namespaces, which needs root" "sudo -E make bench BENCH=collectives"

@@ -29,6 +29,8 @@ def stall(rows):
         "for aggregators. The stall of a whole move is the time that all exchanges with a move take beyond the median of those without, for\n"
         "each move of all tensors. A pause ends the job with a checkpoint, and begins it again elsewhere. AutoPS (Gu, 2021) has less than\n"
         "50 ms, and a pause that is more than 20 times as long.\n",
+        "The goals are not reached here. The state that moves has twice the bytes of the gradients (parameters and moments), and goes through the\n"
+        "same processors as the exchanges: at the rate of the calls below, that alone takes longer than 50 ms for all of these.\n",
         table(["model", "tensors", "MB", "exchange p50", "p99", "with moves p50", "p99", "stall of a move", "pause", "pause / stall"], cells),
     ]
 

@@ -304,13 +304,14 @@ fn too_few_ranks_leave_a_checkpoint() {
         let (ending, seen) = first.rank(&place, 0, None);
         assert!(lost.join().unwrap().0.is_none());
         assert_eq!(ending, Some(Ending::TooFew { lost: 1 }));
-        assert!(seen.regrouped.last().unwrap().step >= 29);
+        assert_eq!((seen.losses, seen.regrouped.len()), (1, 1));
     });
     let expected = undisturbed(mixture());
     std::thread::scope(|scope| {
         let other = scope.spawn(|| first.rank(&place, 1, None));
         let (ending, seen) = first.rank(&place, 0, None);
         assert_eq!(seen.regrouped[0].origin, Origin::Checkpoint);
+        assert!(seen.regrouped[0].step >= 29);
         assert_eq!(done(&ending), expected);
         assert_eq!(done(&other.join().unwrap().0), expected);
     });
