@@ -65,7 +65,7 @@ impl Served {
         self.folder.path().join("net.agg")
     }
 
-    fn ask(&self, question: Question) -> Result<Report, tidemill_rpc::Status> {
+    pub(crate) fn ask(&self, question: Question) -> Result<Report, tidemill_rpc::Status> {
         ask(&self.socket(), question)
     }
 

@@ -1,15 +1,16 @@
 //! Trainings whose gradients aggregators add up: moves, killed ranks and early ends, through the built binary.
 use crate::aggregation::{Served, machines, until};
 use crate::command::{Outcome, Place, tidemill};
-use crate::training::{PERCEPTRON, job, kill, place, read_until, report, train};
+use crate::training::{PERCEPTRON, job, kill, place, read_until, report, signal, train};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command};
+use tidemill_aggregation_service::master::Question;
 
 /// A training by a number of ranks, with more lines in its section.
-fn job_of(ranks: u32, more: &str) -> String {
-    job(ranks, PERCEPTRON, &format!("    steps: 4000\n{more}"))
+fn job_of(ranks: u32, steps: u64, more: &str) -> String {
+    job(ranks, PERCEPTRON, &format!("    steps: {steps}\n{more}"))
 }
 
 /// The training, whose aggregators are reached through this socket.
@@ -38,7 +39,8 @@ fn digest_of_one(place: &Place) -> Value {
     digest(place, "one")
 }
 
-/// Starts a training, and waits for steps at the aggregators. Returns the job's name there, too.
+/// Starts a training, waits for steps at the aggregators, and stops rank 1: no step ends until it is continued or starts again. Returns the job's
+/// name at the aggregators, too.
 fn started(
     served: &Served,
     place: &Place,
@@ -48,6 +50,7 @@ fn started(
     let (mut errors, mut said) = (BufReader::new(child.stderr.take().unwrap()), String::new());
     read_until(&mut errors, &mut said, " begin");
     until("a step", || served.report().jobs.iter().any(|job| job.steps > 2));
+    signal(child.id(), 1, "-STOP");
     let name = served.report().jobs[0].name.clone();
     (child, errors, said, name)
 }
@@ -59,7 +62,7 @@ fn rest(errors: &mut impl BufRead, said: &mut String) {
 #[test]
 fn any_number_of_ranks_and_either_sum_trains_the_same_model() {
     let served = Served::start(&["--aggregators", "2"], None);
-    let place = place(&job_of(2, "    aggregation: shared\n"));
+    let place = place(&job_of(2, 150, "    aggregation: shared\n"));
     let expected = digest_of_one(&place);
     for ranks in ["1", "2", "3"] {
         let found = outcome(through(&served.socket(), &place, &["--ranks", ranks, "--out", ranks])).expect(0);
@@ -70,7 +73,7 @@ fn any_number_of_ranks_and_either_sum_trains_the_same_model() {
         assert!(served.report().jobs.is_empty(), "the job has ended");
     }
     // Two ranks need two messages, and four need six in a ring.
-    place.write("job.yaml", job_of(2, "    aggregation: {by: auto, token: secret}\n"));
+    place.write("job.yaml", job_of(2, 150, "    aggregation: {by: auto, token: secret}\n"));
     for (ranks, is_shared) in [("2", false), ("4", true)] {
         let found =
             outcome(through(&served.socket(), &place, &["--ranks", ranks, "--out", "auto"])).expect(0);
@@ -83,37 +86,43 @@ fn any_number_of_ranks_and_either_sum_trains_the_same_model() {
     }
 }
 
-/// The tensors move, a rank is killed, and they move again: the other one waits, and the model is that of an undisturbed training.
+/// A tensor moves while a rank is killed: the other one waits, and the model is that of an undisturbed training.
 #[test]
 fn moves_and_a_killed_rank_change_nothing_in_the_model() {
-    for rank in [1, 0] {
-        let served = Served::start(&["--aggregators", "2"], None);
-        let place = place(&job_of(2, "    aggregation: shared\n"));
-        let (mut child, mut errors, mut said, name) =
-            started(&served, &place, &["--restart", "--out", "out"]);
-        served.agg(&["migrate", &name, "--all", "a0"]).expect(0);
-        kill(child.id(), rank);
-        read_until(&mut errors, &mut said, "the others wait, and it is started again");
-        let seen = served.report().jobs[0].steps;
-        until("steps after the loss", || served.report().jobs.iter().any(|job| job.steps > seen + 2));
-        served.agg(&["migrate", &name, "--all", "a1"]).expect(0);
-        rest(&mut errors, &mut said);
-        assert!(child.wait().unwrap().success(), "{said}");
-        assert!(said.contains(&format!("rank {rank} is lost (signal: 9 (SIGKILL))")), "{said}");
-        assert_eq!(
-            said.contains("ranks 0, 1 continue after step"),
-            rank == 0,
-            "the first one reports: {said}"
-        );
-        assert_eq!(digest(&place, "out"), digest_of_one(&place), "{said}");
-        assert_eq!(report(&place.path("out"))["lost_ranks"], 0);
-    }
+    let served = Served::start(&["--aggregators", "2"], None);
+    let place = place(&job_of(2, 2000, "    aggregation: shared\n"));
+    let (mut child, mut errors, mut said, name) = started(&served, &place, &["--restart", "--out", "out"]);
+    let before = served.report().jobs[0].tensors.clone();
+    let to = if before[0].aggregator == "a0" { "a1" } else { "a0" };
+    served.ask(Question::Move { job: name, tensor: Some(0), to: to.to_owned() }).unwrap();
+    kill(child.id(), 1);
+    read_until(&mut errors, &mut said, "the others wait, and it is started again");
+    rest(&mut errors, &mut said);
+    assert!(child.wait().unwrap().success(), "{said}");
+    assert!(said.contains("rank 1 is lost (signal: 9 (SIGKILL))"), "{said}");
+    assert_eq!(digest(&place, "out"), digest_of_one(&place), "{said}");
+    assert_eq!(report(&place.path("out"))["lost_ranks"], 0);
+}
+
+/// The first rank, which reports and writes the result.
+#[test]
+fn the_first_rank_comes_back_too() {
+    let served = Served::start(&["--aggregators", "2"], None);
+    let place = place(&job_of(2, 2000, "    aggregation: shared\n"));
+    let (mut child, mut errors, mut said, _) = started(&served, &place, &["--restart", "--out", "out"]);
+    kill(child.id(), 0);
+    signal(child.id(), 1, "-CONT");
+    read_until(&mut errors, &mut said, "the others wait, and it is started again");
+    read_until(&mut errors, &mut said, "ranks 0, 1 continue after step");
+    rest(&mut errors, &mut said);
+    assert!(child.wait().unwrap().success(), "{said}");
+    assert_eq!(digest(&place, "out"), digest_of_one(&place), "{said}");
 }
 
 #[test]
 fn a_training_that_lost_a_rank_continues_where_the_aggregators_are() {
     let served = Served::start(&["--aggregators", "2"], None);
-    let place = place(&job_of(2, "    aggregation: shared\n"));
+    let place = place(&job_of(2, 2000, "    aggregation: shared\n"));
     let (mut child, mut errors, mut said, name) = started(&served, &place, &["--out", "out"]);
     kill(child.id(), 0);
     rest(&mut errors, &mut said);
@@ -133,10 +142,11 @@ fn a_training_that_lost_a_rank_continues_where_the_aggregators_are() {
 #[test]
 fn ctrl_c_ends_all_ranks_with_a_checkpoint() {
     let served = Served::start(&["--aggregators", "2"], None);
-    let place = place(&job_of(2, "    checkpoint_every: 1500\n    aggregation: shared\n"));
+    let place = place(&job_of(2, 2000, "    checkpoint_every: 300\n    aggregation: shared\n"));
     let arguments = ["--checkpoint", "kept", "--out", "out"];
     let (mut child, mut errors, mut said, _) = started(&served, &place, &arguments);
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    signal(child.id(), 1, "-CONT");
     rest(&mut errors, &mut said);
     assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
     assert!(said.contains("a checkpoint has them; the same command continues from kept"), "{said}");
@@ -159,7 +169,7 @@ fn ranks_use_the_aggregators_of_another_machine() {
     let machines = machines();
     let shared =
         |at: &str| format!("    aggregation: {{by: shared, at: '{at}', token: {{secret_file: token}}}}\n");
-    let place = place(&job_of(2, &shared(&machines.at)));
+    let place = place(&job_of(2, 1000, &shared(&machines.at)));
     place.write("token", "ours\n");
     let socket = machines.elsewhere.path().join("net.sock");
     let mut child = through(&socket, &place, &["--out", "out"]).spawn().unwrap();
@@ -174,24 +184,24 @@ fn ranks_use_the_aggregators_of_another_machine() {
     assert!(found.contains("another job has the name arms-") && !found.contains("theirs"), "{found}");
     place.write("token", "ours");
     outcome(through(&socket, &place, &["--out", "out"])).expect(0);
-    place.write("job.yaml", job_of(2, ""));
+    place.write("job.yaml", job_of(2, 1000, ""));
     assert_eq!(digest(&place, "out"), digest_of_one(&place));
 }
 
 #[test]
 fn aggregators_that_are_not_there_are_reported() {
-    let place = place(&job_of(2, "    aggregation: shared\n"));
+    let place = place(&job_of(2, 10, "    aggregation: shared\n"));
     let nowhere = place.path("net.sock");
     let found = outcome(through(&nowhere, &place, &[])).expect(69).stderr;
     assert!(found.contains("no aggregators are reached") && found.contains("tidemill agg serve"), "{found}");
     assert!(found.contains("job.yaml:13") && found.contains("`aggregation: auto`"), "{found}");
-    place.write("job.yaml", job_of(2, "    aggregation: auto\n"));
+    place.write("job.yaml", job_of(2, 10, "    aggregation: auto\n"));
     let found = outcome(through(&nowhere, &place, &["--out", "auto"])).expect(0).stderr;
     assert!(found.contains("the ranks add up the gradients: no aggregators are reached"), "{found}");
     // The ranks of a queued job are on other machines.
     let found = tidemill(&["job", "submit", &place.argument("job.yaml")]).expect(78).stderr;
     assert!(found.contains("at: tcp://HOST:7500") && found.contains("job.yaml:13"), "{found}");
-    place.write("job.yaml", job_of(2, "    survive: 1\n    aggregation: shared\n"));
+    place.write("job.yaml", job_of(2, 10, "    survive: 1\n    aggregation: shared\n"));
     let found = outcome(through(&nowhere, &place, &[])).expect(78).stderr;
     assert!(found.contains("leave `survive` out") && found.contains("job.yaml:13"), "{found}");
 }

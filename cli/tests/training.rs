@@ -100,13 +100,18 @@ pub(crate) fn read_until(errors: &mut impl BufRead, said: &mut String, words: &s
 
 /// Kills the process of a rank.
 pub(crate) fn kill(parent: u32, rank: u32) {
+    signal(parent, rank, "-KILL");
+}
+
+/// Sends a signal to the process of a rank.
+pub(crate) fn signal(parent: u32, rank: u32, signal: &str) {
     let variable = format!("TIDEMILL_RANK={rank}").into_bytes();
     let is_it = |pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|of| of == variable)
     };
     let pid = children(parent).into_iter().find(is_it).expect("the rank runs");
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
 /// Two of four ranks are killed, one after another: the others continue without a restart, and the model is that of an undisturbed training.

@@ -364,7 +364,7 @@ fn finish(
     }
     let help = match ended.shared.filter(|_| !ended.members.is_empty()) {
         Some(job) => format!(
-            "the same command continues where the aggregators are; `tidemill agg remove {job}` ends the job there"
+            "the same command continues where the aggregators are, while `tidemill agg jobs` lists {job}; `tidemill agg remove {job}` ends it"
         ),
         None => format!("{again}; it survives {} lost ranks", prepared.replicas.survive),
     };

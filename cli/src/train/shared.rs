@@ -133,7 +133,7 @@ fn compare(prepared: &Prepared) -> (bool, String) {
 /// continues.
 fn name(prepared: &Prepared, folder: &Path) -> anyhow::Result<String> {
     let options = &prepared.options;
-    let mut facts = prepared.initial(folder)?.unwrap_or_default();
+    let mut facts = prepared.initial(folder)?.unwrap_or_else(|| prepared.model.initial(options.seed));
     facts.extend([options.batch as f64, options.rate, options.momentum, options.seed as f64]);
     facts.extend(&prepared.examples.values);
     facts.extend(prepared.examples.labels.iter().map(|label| *label as f64));
