@@ -95,6 +95,8 @@ fn moves_and_a_killed_rank_change_nothing_in_the_model() {
     let before = served.report().jobs[0].tensors.clone();
     let to = if before[0].aggregator == "a0" { "a1" } else { "a0" };
     served.ask(Question::Move { job: name, tensor: Some(0), to: to.to_owned() }).unwrap();
+    let moved = served.report().jobs[0].tensors[0].clone();
+    assert!(moved.aggregator == to || moved.moves_to.as_deref() == Some(to), "{moved:?}");
     kill(child.id(), 1);
     read_until(&mut errors, &mut said, "the others wait, and it is started again");
     rest(&mut errors, &mut said);
