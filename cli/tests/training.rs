@@ -118,7 +118,7 @@ pub(crate) fn signal(parent: u32, rank: u32, signal: &str) {
 #[test]
 fn killed_ranks_change_nothing_in_the_model() {
     for model in [MIXTURE, PERCEPTRON] {
-        let place = place(&job(4, model, "    steps: 300\n    survive: 2\n    rebalance_every: 100\n"));
+        let place = place(&job(4, model, "    steps: 1000\n    survive: 2\n    rebalance_every: 100\n"));
         let whole = run(&place, &["--ranks", "3", "--out", "whole"]).expect(0);
         let mut child = train(&place, &["--out", "disturbed"]).spawn().unwrap();
         let (mut errors, mut said) = (BufReader::new(child.stderr.take().unwrap()), String::new());
