@@ -4,8 +4,8 @@
 #   scripts/bench.sh vqa-loop --pairs 300 --rounds 2
 # Without any, all questions but two that are asked alone. `transport` is a workspace of its own (its tonic and iceoryx2 would
 # burden the build of everybody else): scripts/bench.sh transport --quick. The first time, cargo fetches its crates. `collectives`
-# needs root and network namespaces: scripts/bench.sh collectives --only change. `jobs`, `trainings` and `aggregation` are
-# scripts, too: scripts/bench.sh jobs --only live.
+# needs root and network namespaces: scripts/bench.sh collectives --only change. `jobs` measures the queue, trainings and aggregators;
+# with options, `jobs`, `trainings` and `aggregation` are one script each: scripts/bench.sh jobs --only live.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
@@ -19,12 +19,19 @@ if [ "${1:-}" = transport ]; then
   if [ -x "$target/release/tidemill" ]; then set -- "$@" --release-binary "$target/release/tidemill"; fi
   exec "$target/release/tidemill-bench-transport" "$@"
 fi
-case ${1:-} in jobs | trainings | aggregation)
-  script=benches/experiments/$1.py
-  shift
-  cargo build --release --locked -p tidemill --bin tidemill
-  exec python3 "$script" --binary "$target/release/tidemill" --out docs/benchmarks "$@"
-  ;;
+case "${1:-}" in
+  jobs | trainings | aggregation)
+    part=$1
+    shift
+    cargo build --release --locked -p tidemill --bin tidemill
+    parts=("$part")
+    if [ "$part" = jobs ] && [ $# -eq 0 ]; then parts=(jobs trainings aggregation); fi
+    failed=0
+    for part in "${parts[@]}"; do
+      python3 "benches/experiments/$part.py" --binary "$target/release/tidemill" --out docs/benchmarks "$@" || failed=1
+    done
+    exit "$failed"
+    ;;
 esac
 if [ "${1:-}" = collectives ]; then
   shift

@@ -1,0 +1,102 @@
+"""The page of the figures of trainings.py."""
+import statistics
+
+from jobs_page import facts, table
+
+GOAL = 1.5
+
+
+def about(part):
+    budget = part["budget"]
+    held = f"each held to {100 * budget:g} % of a core by a control group" if budget else "without a budget: control groups cannot be made here"
+    return facts(part) + f"Ranks are {held}. Batches of {part['batch']:,} examples, 8 experts with {part['hidden']} hidden values.\n"
+
+
+def milliseconds(seconds):
+    return f"{1000 * seconds:.0f} ms"
+
+
+def lost(part):
+    text = ["## One rank after the other is killed\n", about(part),
+            f"{part['ranks']} ranks with `survive: 5`; `kill -9` of one every {part['every']:g} s until five are left, {part['steps']} steps. Rates are of all ranks,\n"
+            "from the loss before to this one. The times count from the kill: until the ranks that are left have agreed, and until the first step\n"
+            "after that is noted (a rank notes its steps at most every 250 ms).\n"]
+    rows, losses = [], part["losses"]
+    after = [one["rate_before"] for one in losses[1:]] + [part["rate_last"]]
+    for one, rate in zip(losses, after):
+        rows.append([f"{one['ranks']} → {one['ranks'] - 1}", f"{one['rate_before']:,.0f}", f"{rate:,.0f}", f"{100 * (rate / one['rate_before'] - 1):+.0f} %",
+                     f"{-100 / one['ranks']:+.0f} %", one["moved"], milliseconds(one["agreed_after"]), milliseconds(one["noted_after"])])
+    text.append(table(["ranks", "examples/s before", "after", "change", "change of ranks", "experts moved", "agreed", "step noted"], rows))
+    same = "the same digest" if part["digest"] == part["digest_undisturbed"] else "ANOTHER digest"
+    restarts = part["restarts"]
+    text.append(f"No rank was started again ({part['starts']} starts), and no checkpoint was read. The parameters at the end have {same} as those of an\n"
+                f"undisturbed training (`{part['digest']}`, `{part['digest_undisturbed']}`), and the mean loss up to a step differs by at most\n"
+                f"{part['difference']:.1e} at the {part['compared']} steps that both have noted.\n")
+    text.append("The same steps and kills with `survive: 0`: each loss ends the ranks, and the same command continues from its checkpoint (every\n"
+                "50 steps) with one rank fewer.\n")
+    waits = [one["noted_after"] for one in losses]
+    text.append(table(["", "all steps, seconds", "steps again", "kill to noted step, median", "digest"], [
+        ["ranks continue", f"{part['seconds']:.1f}", 0, f"{statistics.median(waits):.2f} s", f"`{part['digest']}`"],
+        [f"restarts ({restarts['killed']} kills)", f"{restarts['seconds']:.1f}", restarts["repeated"],
+         f"{statistics.median(restarts['waits']):.2f} s" if restarts["waits"] else "-", f"`{restarts['digest']}`"]]))
+    if restarts["seconds"] < part["seconds"]:
+        text.append("Here restarts were faster: with one slot of a rank for each expert fewer replicas add up gradients, so a step costs less.\n")
+    return "\n".join(text)
+
+
+def impossible(part):
+    experts = ", ".join(map(str, part["lost_experts"]))
+    noted = milliseconds(part["noted_after"]) if part["noted_after"] is not None else "never"
+    return "\n".join(["## No rank that is left has an expert\n", about(part),
+                      "Ten ranks with `survive: 5`. Four are killed, and started again; before they take part, four of the other six are killed at once:\n"
+                      f"those that have all replicas of expert {part['expert']}. The others, with the four that came back, continue from the checkpoint and say so:\n"
+                      f"`ranks {', '.join(map(str, part['ranks']))} continue from the checkpoint of step {part['step']}, because no rank that is left has expert {experts}`.\n"
+                      f"Step {part['step_before']} was noted before, agreement took {milliseconds(part['agreed_after'])} from the kill, and a new step was noted after {noted}.\n\n"
+                      "As long as no more than `survive` ranks are lost and none is on its return, this cannot happen: replicas suffice.\n"])
+
+
+def spot(part):
+    ours, restarts = part["ours"], part["restarts"]
+    losses = [count for _, what, count in part["events"] if what == "lost"]
+    backs = [count for _, what, count in part["events"] if what == "back"]
+    verdict = "reached" if part["ratio"] >= GOAL else "missed"
+    text = ["## Machines that come and go\n", about(part),
+            f"A trace made from seed {part['seed']} (no recorded one is in the repository): {part['minutes']} min in {part['seconds']:g} s, ten machines at most and five at least,\n"
+            f"{len(losses)} losses of {sum(losses)} machines, at most {max(losses, default=0)} at once, and {len(backs)} returns of {sum(backs)}. Ranks that come back take part at the next of every\n"
+            "20 steps (`rebalance_every`). Restarts continue from checkpoints of every 50 steps, and use machines that came back from the next\n"
+            "restart on.\n",
+            table(["", "steps done", "examples", "steps again", "kill to next step, median"], [
+                ["ranks continue", ours["steps"], f"{ours['steps'] * part['batch']:,}", f"{ours['from_checkpoint']} times from a checkpoint", "-"],
+                ["restarts", restarts["steps"], f"{restarts['steps'] * part['batch']:,}", restarts["repeated"],
+                 f"{statistics.median(restarts['waits']):.2f} s" if restarts["waits"] else "-"]]),
+            f"{part['ratio']:.2f} times the examples of restarts; the goal of {GOAL:g} is {verdict}. A start takes seconds here and minutes on real machines\n"
+            "with large models; the time between losses is compressed, and this is not.\n"]
+    return "\n".join(text)
+
+
+def skew(part):
+    text = ["## Experts with unequal loads\n", about(part),
+            f"{part['ranks']} ranks with two slots each. Two of the eight experts have a multiple of the load of each other one: the dataset has so many more\n"
+            "points of two groups, and a gate that does not change gives each group to an expert. `rebalance_every: 10` plans replicas by\n"
+            "load; `rebalance_every: 0` keeps the two of each expert with which a training begins. Seconds of a step.\n"]
+    first, rows = part["rows"][0], []
+    for row in part["rows"]:
+        loads, cells = sorted(row["planned"]["loads"]), []
+        for name in ("planned", "equal"):
+            change = 100 * (row[name]["step"] / first[name]["step"] - 1)
+            cells += [f"{row[name]['step']:.3f}", f"{change:+.0f} %"]
+        counts = row["planned"]["replicas"]
+        rows.append([f"{row['ratio']}:1", f"{100 * loads[0]:.0f} to {100 * loads[-1]:.0f} %", ", ".join(map(str, counts)), *cells,
+                     f"{row['equal']['step'] / row['planned']['step']:.2f}"])
+    text.append(table(["load", "measured loads", "replicas by load", "by load", "to 1:1", "equal", "to 1:1", "equal / by load"], rows))
+    worst = max(row["planned"]["step"] for row in part["rows"]) / first["planned"]["step"] - 1
+    text.append(f"The goal of at most 10 % more for a step than at 1:1 is {'reached' if worst <= 0.1 else 'missed'} ({100 * worst:+.0f} % at worst).\n")
+    return "\n".join(text)
+
+
+def page(parts):
+    text = ["# Trainings that lose ranks\n",
+            "Written by `make bench BENCH=trainings` (`\"trainings --only lost\"` measures a part); all figures are in `trainings.json`. How\n"
+            "trainings continue: [Training by several programs](../training.md).\n"]
+    text += [write(parts[name]) for name, write in (("lost", lost), ("impossible", impossible), ("spot", spot), ("skew", skew)) if name in parts]
+    return "\n".join(text)
