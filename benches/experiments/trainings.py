@@ -13,7 +13,9 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,7 +28,7 @@ from training_ranks import Machine, Stuck, Training
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 EXPERTS, RANKS, LEFT = 8, 10, 5
 # Steps between checkpoints.
-EVERY = 50
+EVERY = 10
 # Steps that no training of the replay reaches.
 ENDLESS = 1_000_000
 COLUMNS = [f"x{column}" for column in range(EXPERTS)]
@@ -39,7 +41,7 @@ def write_data(folder, ratio=1):
     chance = random.Random(1)
     rows = [",".join(COLUMNS + ["group"])]
     for group in range(EXPERTS):
-        for _ in range(round(4000 * (ratio if group < 2 else 1) / (2 * ratio + 6))):
+        for _ in range(round(8000 * (ratio if group < 2 else 1) / (2 * ratio + 6))):
             point = (f"{chance.gauss(3.0 * (group == column), 0.5):.3f}" for column in range(EXPERTS))
             rows.append(",".join(point) + f",group-{group}")
     (folder / "points.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -166,7 +168,7 @@ def lost(options, machine):
 def impossible(options, machine):
     """Kills four ranks, starts them again, and kills four of the others before those that came back take part."""
     write_data(machine.folder)
-    job = write_job(machine.folder, options, "impossible", RANKS, steps=ENDLESS, survive=LEFT, checkpoint_every=EVERY // 5, rebalance_every=ENDLESS)
+    job = write_job(machine.folder, options, "impossible", RANKS, steps=ENDLESS, survive=LEFT, checkpoint_every=EVERY, rebalance_every=ENDLESS)
     training = Training(machine, job, RANKS, machine.folder / "impossible", machine.folder / "kept")
     first = training.until("regrouped")[2]
     training.until("saved")
@@ -260,28 +262,52 @@ def spot(options, machine):
             "events": [[at, what, len(ranks)] for at, what, ranks in events], "ratio": ours["steps"] / theirs["steps"]}
 
 
+def crc32c(data):
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    found = 0xFFFFFFFF
+    for byte in data:
+        found = table[(found ^ byte) & 0xFF] ^ (found >> 8)
+    return found ^ 0xFFFFFFFF
+
+
+def pin(file):
+    """Changes a checkpoint: its gate gives each group of points to an expert of its own."""
+    line, _, numbers = file.read_bytes().partition(b"\n")
+    header = json.loads(line)
+    gate = [30.0 * (group == expert) for expert in range(EXPERTS) for group in range(EXPERTS)] + [0.0] * EXPERTS
+    numbers = struct.pack(f"<{len(gate)}d", *gate) + numbers[8 * len(gate):]
+    header["crc32c"] = crc32c(numbers)
+    file.write_bytes(json.dumps(header).encode() + b"\n" + numbers)
+
+
 def skew(options, machine):
     """Time of a step where two of the experts have `ratio` times the load of each other one."""
     ranks, rows = 8, []
-    for ratio in (1, 2, 3, 4):
+    for ratio in (1, 2, 4):
         write_data(machine.folder, ratio)
         row = {"ratio": ratio}
-        of = {"model": {"slots": 2, "balance": 0}, "survive": 0, "rate": 1e-9, "checkpoint_every": 0}
-        job = write_job(machine.folder, options, "seed", 1, **of | {"steps": 1, "rebalance_every": 0, "model": {"balance": 0}})
-        start = Training(machine, job, 1, machine.folder / "weights")
-        start.done()
-        file = machine.folder / "weights/weights.json"
-        weights = json.loads(file.read_text(encoding="utf-8"))
-        # The gate gives each group of points to an expert of its own, and learns nothing.
-        gate = [30.0 * (group == expert) for expert in range(EXPERTS) for group in range(EXPERTS)]
-        weights["parameters"][: EXPERTS * (EXPERTS + 1)] = gate + [0.0] * EXPERTS
-        file.write_text(json.dumps(weights), encoding="utf-8")
-        for name, every in (("planned", 10), ("equal", 0)):
-            more = {"steps": options.skew_steps, "rebalance_every": every, "from": "weights/weights.json"}
-            job = write_job(machine.folder, options, name, ranks, **of | more)
-            training = Training(machine, job, ranks, machine.folder / name)
+        # With this rate the gate learns next to nothing.
+        of = {"survive": 0, "rate": 1e-9, "momentum": 0.0}
+        job = write_job(machine.folder, options, "seed", 1, **of, steps=2, checkpoint_every=1, rebalance_every=0, model={"balance": 0})
+        kept = machine.folder / f"kept-{ratio}"
+        Training(machine, job, 1, machine.folder / "seed", kept).done()
+        pin(kept / "0/training")
+        for name, every in (("planned", 8), ("equal", 0)):
+            folder = machine.folder / f"{name}-{ratio}"
+            shutil.copytree(kept, folder)
+            job = write_job(machine.folder, options, name, ranks, **of, steps=options.skew_steps, checkpoint_every=0, rebalance_every=every,
+                            model={"slots": 2, "balance": 0})
+            training = Training(machine, job, ranks, machine.folder / "out", folder)
+            begun = training.until("regrouped")[2]
+            if begun["from"] != "checkpoint":
+                raise Stuck(f"the gate is not pinned: {begun}")
             report = training.done()
-            steps = [found for found in noted(training, 0, math.inf) if found[1] >= 12]
+            # Replicas are planned by load from step 8 on.
+            steps = [found for found in noted(training, 0, math.inf) if found[1] >= 9]
             placed = training.of("regrouped")[-1][1]["experts"]
             row[name] = {"step": options.batch / rate(steps, options.batch), "loads": report["experts"],
                          "replicas": [sum(expert in held for held in placed) for expert in range(EXPERTS)]}
@@ -308,11 +334,11 @@ def main():
     parser.add_argument("--only", default=list(PARTS), type=only, help=",".join(PARTS))
     parser.add_argument("--cores", default=0.1, type=float, help="budget of a rank")
     parser.add_argument("--hidden", default=256, type=int, help="values of the hidden layer of an expert")
-    parser.add_argument("--batch", default=1000, type=int)
-    parser.add_argument("--steps", default=500, type=int, help="of the part lost")
+    parser.add_argument("--batch", default=4000, type=int)
+    parser.add_argument("--steps", default=100, type=int, help="of the part lost")
     parser.add_argument("--every", default=6.0, type=float, help="seconds between two losses of the part lost")
     parser.add_argument("--trace-seconds", default=80.0, type=float, help="length of the replay")
-    parser.add_argument("--skew-steps", default=60, type=int, help="of each training of the part skew")
+    parser.add_argument("--skew-steps", default=32, type=int, help="of each training of the part skew")
     parser.add_argument("--seed", default=1, type=int)
     parser.add_argument("--out", default=REPOSITORY / "docs/benchmarks", type=pathlib.Path)
     options = parser.parse_args()
@@ -343,7 +369,7 @@ def main():
         document["parts"][name] = found | {
             "date": datetime.date.today().isoformat(), "machine": facts, "load_at_end": os.getloadavg()[0], "commit": commit(),
             "build": options.binary.parent.name,
-            "budget": machine.cores, "batch": options.batch, "hidden": options.hidden, "minutes": (time.monotonic() - begun) / 60,
+            "budget": machine.cores, "checkpoint_every": EVERY, "batch": options.batch, "hidden": options.hidden, "minutes": (time.monotonic() - begun) / 60,
         }
         print(f"{name}: {json.dumps(found)[:1500]}", file=sys.stderr, flush=True)
         # What is done stays done if a later part fails.

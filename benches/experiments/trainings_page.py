@@ -32,15 +32,15 @@ def lost(part):
     text.append(f"No rank was started again ({part['starts']} starts), and no checkpoint was read. The parameters at the end have {same} as those of an\n"
                 f"undisturbed training (`{part['digest']}`, `{part['digest_undisturbed']}`), and the mean loss up to a step differs by at most\n"
                 f"{part['difference']:.1e} at the {part['compared']} steps that both have noted.\n")
-    text.append("The same steps and kills with `survive: 0`: each loss ends the ranks, and the same command continues from its checkpoint (every\n"
-                "50 steps) with one rank fewer.\n")
+    text.append("The same steps and kills with `survive: 0`: each loss ends the ranks, and the same command continues from its checkpoint\n"
+                f"(every {part['checkpoint_every']} steps) with one rank fewer.\n")
     waits = [one["noted_after"] for one in losses]
     text.append(table(["", "all steps, seconds", "steps again", "kill to noted step, median", "digest"], [
         ["ranks continue", f"{part['seconds']:.1f}", 0, f"{statistics.median(waits):.2f} s", f"`{part['digest']}`"],
         [f"restarts ({restarts['killed']} kills)", f"{restarts['seconds']:.1f}", restarts["repeated"],
          f"{statistics.median(restarts['waits']):.2f} s" if restarts["waits"] else "-", f"`{restarts['digest']}`"]]))
     if restarts["seconds"] < part["seconds"]:
-        text.append("Here restarts were faster: with one slot of a rank for each expert fewer replicas add up gradients, so a step costs less.\n")
+        text.append("Here restarts were faster: all steps together took less time, though each loss cost more.\n")
     return "\n".join(text)
 
 
@@ -63,7 +63,7 @@ def spot(part):
     text = ["## Machines that come and go\n", about(part),
             f"A trace made from seed {part['seed']} (no recorded one is in the repository): {part['minutes']} min in {part['seconds']:g} s, ten machines at most and five at least,\n"
             f"{len(losses)} losses of {sum(losses)} machines, at most {max(losses, default=0)} at once, and {len(backs)} returns of {sum(backs)}. Ranks that come back take part at the next of every\n"
-            "20 steps (`rebalance_every`). Restarts continue from checkpoints of every 50 steps, and use machines that came back from the next\n"
+            f"20 steps (`rebalance_every`). Restarts continue from checkpoints of every {part['checkpoint_every']} steps, and use machines that came back from the next\n"
             "restart on.\n",
             table(["", "steps done", "examples", "steps again", "kill to next step, median"], [
                 ["ranks continue", ours["steps"], f"{ours['steps'] * part['batch']:,}", f"{ours['from_checkpoint']} times from a checkpoint", "-"],
@@ -77,7 +77,7 @@ def spot(part):
 def skew(part):
     text = ["## Experts with unequal loads\n", about(part),
             f"{part['ranks']} ranks with two slots each. Two of the eight experts have a multiple of the load of each other one: the dataset has so many more\n"
-            "points of two groups, and a gate that does not change gives each group to an expert. `rebalance_every: 10` plans replicas by\n"
+            "points of two groups, and a gate that does not change gives each group to an expert. `rebalance_every: 8` plans replicas by\n"
             "load; `rebalance_every: 0` keeps the two of each expert with which a training begins. Seconds of a step.\n"]
     first, rows = part["rows"][0], []
     for row in part["rows"]:
@@ -89,6 +89,10 @@ def skew(part):
         rows.append([f"{row['ratio']}:1", f"{100 * loads[0]:.0f} to {100 * loads[-1]:.0f} %", ", ".join(map(str, counts)), *cells,
                      f"{row['equal']['step'] / row['planned']['step']:.2f}"])
     text.append(table(["load", "measured loads", "replicas by load", "by load", "to 1:1", "equal", "to 1:1", "equal / by load"], rows))
+    for row in part["rows"]:
+        if row["planned"]["step"] > row["equal"]["step"]:
+            counts = sorted(row["planned"]["replicas"])
+            text.append(f"At {row['ratio']}:1 equal replicas are faster: by load, experts have {counts[0]} to {counts[-1]} replicas.\n")
     worst = max(row["planned"]["step"] for row in part["rows"]) / first["planned"]["step"] - 1
     text.append(f"The goal of at most 10 % more for a step than at 1:1 is {'reached' if worst <= 0.1 else 'missed'} ({100 * worst:+.0f} % at worst).\n")
     return "\n".join(text)
