@@ -1,6 +1,6 @@
 """Measures trainings that lose ranks: ranks that continue beside restarts from checkpoints, and experts by load beside equal replicas.
 
-    python3 benches/experiments/trainings.py --binary target/release/tidemill [--only lost,impossible,spot,skew]
+    python3 benches/experiments/trainings.py --binary target/release/tidemill [--only lost,lost-small,impossible,spot,skew]
     make bench BENCH="trainings --only lost"
 
 Ranks are processes of this machine with a fixed budget of computation each. Results are written to trainings.json and trainings.md in
@@ -27,8 +27,8 @@ from training_ranks import Machine, Stuck, Training
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 EXPERTS, RANKS, LEFT = 8, 10, 5
-# Steps between checkpoints.
-EVERY = 10
+# Examples of a batch, and steps between checkpoints, where a step is mostly communication.
+SMALL = {"batch": 1000, "every_steps": 50}
 # Steps that no training of the replay reaches.
 ENDLESS = 1_000_000
 COLUMNS = [f"x{column}" for column in range(EXPERTS)]
@@ -83,8 +83,8 @@ class Restarts:
         self.kept, self.trainings, self.repeated, self.waits = machine.folder / "restarts", [], 0, []
 
     def start(self, size):
-        job = write_job(self.machine.folder, self.options, f"restarts-{size}", size, steps=self.steps, survive=0, checkpoint_every=EVERY,
-                        rebalance_every=0)
+        job = write_job(self.machine.folder, self.options, f"restarts-{size}", size, steps=self.steps, survive=0,
+                        checkpoint_every=self.options.every_steps, rebalance_every=0)
         self.trainings.append(Training(self.machine, job, size, self.machine.folder / "restarted", self.kept))
         return self.trainings[-1].until("regrouped")[2]["step"]
 
@@ -168,7 +168,7 @@ def lost(options, machine):
 def impossible(options, machine):
     """Kills four ranks, starts them again, and kills four of the others before those that came back take part."""
     write_data(machine.folder)
-    job = write_job(machine.folder, options, "impossible", RANKS, steps=ENDLESS, survive=LEFT, checkpoint_every=EVERY, rebalance_every=ENDLESS)
+    job = write_job(machine.folder, options, "impossible", RANKS, steps=ENDLESS, survive=LEFT, checkpoint_every=options.every_steps, rebalance_every=ENDLESS)
     training = Training(machine, job, RANKS, machine.folder / "impossible", machine.folder / "kept")
     first = training.until("regrouped")[2]
     training.until("saved")
@@ -223,7 +223,7 @@ def spot(options, machine):
     write_data(machine.folder)
     events = trace(options)
     scale = options.trace_seconds / TRACE_MINUTES
-    job = write_job(machine.folder, options, "spot", RANKS, steps=ENDLESS, survive=LEFT, checkpoint_every=5 * EVERY, rebalance_every=20)
+    job = write_job(machine.folder, options, "spot", RANKS, steps=ENDLESS, survive=LEFT, checkpoint_every=5 * options.every_steps, rebalance_every=20)
     training = Training(machine, job, RANKS, machine.folder / "spot", machine.folder / "spot-kept")
     begun = training.until("step")[0]
     for at, what, ranks in events:
@@ -258,7 +258,7 @@ def spot(options, machine):
         pass
     theirs = {"steps": restarts.step(), "repeated": restarts.repeated, "waits": restarts.waits}
     restarts.trainings[-1].stop()
-    return {"seconds": options.trace_seconds, "minutes": TRACE_MINUTES, "seed": options.seed, "ours": ours, "restarts": theirs,
+    return {"seconds": options.trace_seconds, "trace_minutes": TRACE_MINUTES, "seed": options.seed, "ours": ours, "restarts": theirs,
             "events": [[at, what, len(ranks)] for at, what, ranks in events], "ratio": ours["steps"] / theirs["steps"]}
 
 
@@ -315,7 +315,16 @@ def skew(options, machine):
     return {"ranks": ranks, "rows": rows}
 
 
-PARTS = {"lost": lost, "impossible": impossible, "spot": spot, "skew": skew}
+def with_small(part, **more):
+    """A part with small batches."""
+    def measured(options, machine):
+        changed = argparse.Namespace(**vars(options) | SMALL | more)
+        return part(changed, machine) | {"batch": changed.batch, "checkpoint_every": changed.every_steps}
+    return measured
+
+
+PARTS = {"lost": lost, "lost-small": with_small(lost, steps=500), "impossible": with_small(impossible, every_steps=10),
+         "spot": with_small(spot), "skew": skew}
 
 
 def commit():
@@ -335,6 +344,7 @@ def main():
     parser.add_argument("--cores", default=0.1, type=float, help="budget of a rank")
     parser.add_argument("--hidden", default=256, type=int, help="values of the hidden layer of an expert")
     parser.add_argument("--batch", default=4000, type=int)
+    parser.add_argument("--every-steps", default=10, type=int, help="steps between checkpoints")
     parser.add_argument("--steps", default=100, type=int, help="of the part lost")
     parser.add_argument("--every", default=6.0, type=float, help="seconds between two losses of the part lost")
     parser.add_argument("--trace-seconds", default=80.0, type=float, help="length of the replay")
@@ -366,11 +376,12 @@ def main():
                 return 130
             finally:
                 machine.end()
-        document["parts"][name] = found | {
+        document["parts"][name] = {
             "date": datetime.date.today().isoformat(), "machine": facts, "load_at_end": os.getloadavg()[0], "commit": commit(),
             "build": options.binary.parent.name,
-            "budget": machine.cores, "checkpoint_every": EVERY, "batch": options.batch, "hidden": options.hidden, "minutes": (time.monotonic() - begun) / 60,
-        }
+            "budget": machine.cores, "checkpoint_every": options.every_steps, "batch": options.batch, "hidden": options.hidden,
+            "minutes": (time.monotonic() - begun) / 60,
+        } | found
         print(f"{name}: {json.dumps(found)[:1500]}", file=sys.stderr, flush=True)
         # What is done stays done if a later part fails.
         file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
