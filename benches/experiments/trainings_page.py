@@ -96,11 +96,14 @@ def skew(part):
     for row in part["rows"]:
         if row["planned"]["step"] > row["equal"]["step"]:
             counts = sorted(row["planned"]["replicas"])
-            text.append(f"At {row['ratio']}:1 equal replicas are faster: by load, experts have {counts[0]} to {counts[-1]} replicas.\n")
+            if counts == sorted(row["equal"]["replicas"]):
+                text.append(f"At {row['ratio']}:1 both have the same replicas: the difference is the noise of this machine.\n")
+            else:
+                text.append(f"At {row['ratio']}:1 equal replicas are faster: by load, experts have {counts[0]} to {counts[-1]} replicas.\n")
     best = min(first["planned"]["step"], first["equal"]["step"])
     worst = max(row["planned"]["step"] for row in part["rows"]) / best - 1
     text.append("Each figure is of one training, on a machine with other work: differences of some ten percent are noise.\n")
-    text.append(f"The goal, replicas by load at most 10 % slower at any load than the faster kind at 1:1, is {'reached' if worst <= 0.1 else 'missed'}: {100 * worst:+.0f} % at worst.\n")
+    text.append(f"The goal, steps with replicas by load at most 10 % longer at any load than those of the faster kind at 1:1, is {'reached' if worst <= 0.1 else 'missed'}: {100 * worst:+.0f} % at worst.\n")
     return "\n".join(text)
 
 

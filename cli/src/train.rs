@@ -6,15 +6,15 @@
 //! | what does a rank do? | [`rank`] |
 //! | what does a rank say? | [`event`] |
 //! | what does it leave? | [`report`], [`model`] |
-//! | who adds up the gradients? | [`shared`] |
+//! | who adds up the gradients? | [`aggregation`] |
 //! | who starts ranks on this machine, and shows their events? | [`ranks`] |
+mod aggregation;
 mod event;
 mod model;
 mod preparation;
 mod rank;
 mod ranks;
 mod report;
-mod shared;
 
 use crate::arguments::TrainArguments;
 use crate::exit::Exit;

@@ -207,6 +207,12 @@ fn mistakes_are_said_once_with_their_place() {
     place.write("arms.csv", arms());
     let found = run(&place, &[]).expect(69).stderr;
     assert!(found.contains("use a lower rate"), "{found}");
+    // A checkpoint that is damaged is named.
+    place.write("job.yaml", job(2, PERCEPTRON, "    steps: 10\n    checkpoint_every: 5\n"));
+    run(&place, &["--checkpoint", "kept"]).expect(0);
+    place.write("kept/0/training", "nothing\n");
+    let found = run(&place, &["--checkpoint", "kept"]).expect(69).stderr;
+    assert!(found.contains("kept/0/training") && !found.contains("is lost"), "{found}");
     let found = run(&place, &["--ranks", "65"]).expect(2).stderr;
     assert!(found.contains("64 are the most") && found.contains("tidemill job submit"), "{found}");
 }

@@ -1,6 +1,6 @@
 //! Events at a rank of a training: lines for people, or a JSON object on each line.
+use super::aggregation::Choice;
 use super::report::Report;
-use super::shared::Choice;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use tidemill_app::figures::{duration, grouped};

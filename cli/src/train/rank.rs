@@ -1,8 +1,8 @@
 //! One rank of a training: in a task of a job, or as a child of `tidemill train`.
+use super::aggregation;
 use super::event::{Agreement, Event, survival};
 use super::preparation::{Prepared, folder_of};
 use super::report::{Past, Report};
-use super::shared;
 use crate::answer;
 use crate::arguments::{OutputForm, TrainArguments};
 use crate::exit::Exit;
@@ -52,7 +52,7 @@ impl Place {
         })?;
         let group = JoinOptions { deadline: JOINING, ..group };
         let checkpoint = given("TIDEMILL_CHECKPOINT").map(PathBuf::from);
-        Ok(Some(Self { group, checkpoint, is_again: given(shared::AGAIN).is_some() }))
+        Ok(Some(Self { group, checkpoint, is_again: given(aggregation::AGAIN).is_some() }))
     }
 }
 
@@ -226,8 +226,8 @@ fn trained(
         lost_at: None,
         failure: None,
     };
-    let choice = shared::choose(prepared, place, ranks, &folder_of(&arguments.file))?;
-    let joining = choice.job.clone().map(|job| shared::joining(prepared, place, job, &arguments.file));
+    let choice = aggregation::choose(prepared, place, ranks, &folder_of(&arguments.file))?;
+    let joining = choice.job.clone().map(|job| aggregation::joining(prepared, place, job, &arguments.file));
     if place.group.rank == 0 && !place.is_again && choice.reason.is_some() {
         notes.say(&Event::Chosen(choice.clone()));
     }
@@ -236,7 +236,8 @@ fn trained(
     let (ending, is_first) = match joining.transpose()? {
         Some(joining) => {
             let group = (&mut *member, &mut *ranks);
-            let ending = shared::run(prepared, &course, joining, place.is_again, group, &wishes, &mut news);
+            let ending =
+                aggregation::run(prepared, &course, joining, place.is_again, group, &wishes, &mut news);
             (ending, place.group.rank == 0)
         }
         None => (course.run(member, ranks, &wishes, &mut news), ranks.share().0 == 0),

@@ -1,8 +1,8 @@
 //! The ranks of a training on this machine: each is a process, and this one serves their group.
+use super::aggregation;
 use super::event::Event;
 use super::preparation::Prepared;
 use super::report::Report;
-use super::shared;
 use crate::answer;
 use crate::arguments::{OutputForm, TrainArguments};
 use crate::exit::Exit;
@@ -120,7 +120,7 @@ pub(super) fn start(
     }
     // Mistakes are said once, and not by each rank.
     prepared.member(&super::preparation::folder_of(&arguments.file))?;
-    shared::check(prepared)?;
+    aggregation::check(prepared)?;
     let out = arguments.out.clone().unwrap_or_else(|| PathBuf::from(&prepared.name));
     let failed = |path: &Path, error: std::io::Error| {
         Failure::new(Kind::Unavailable, format!("{}: {error}", path.display()))
@@ -162,10 +162,10 @@ fn child(
     command.arg("train").arg(&arguments.file).arg("--out").arg(out).args(["--output", "json"]);
     command.env("TIDEMILL_NET", socket).env("TIDEMILL_GROUP", "training");
     command.env("TIDEMILL_RANK", rank.to_string()).env("TIDEMILL_SIZE", prepared.ranks.to_string());
-    command.env(shared::SOCKET, std::path::absolute(shared::socket())?);
+    command.env(aggregation::SOCKET, std::path::absolute(aggregation::socket())?);
     match is_again {
-        true => command.env(shared::AGAIN, "1"),
-        false => command.env_remove(shared::AGAIN),
+        true => command.env(aggregation::AGAIN, "1"),
+        false => command.env_remove(aggregation::AGAIN),
     };
     match arguments.checkpoint.as_ref().map(|folder| folder.join(rank.to_string())) {
         Some(folder) => {
@@ -368,7 +368,9 @@ fn finish(
         ),
         None => format!("{again}; it survives {} lost ranks", prepared.replicas.survive),
     };
-    let text = match (ended.early, ended.failed.first()) {
+    // A rank that failed before they had agreed is the reason why the others end.
+    let early = ended.early.filter(|_| !ended.members.is_empty() || ended.failed.is_empty());
+    let text = match (early, ended.failed.first()) {
         (Some(text), _) => text,
         (None, Some((rank, how))) if ended.failed.len() > 1 => {
             let count = ended.failed.len();

@@ -1,6 +1,6 @@
 //! Results of a training: its report, and the weights.
+use super::aggregation::Choice;
 use super::preparation::Prepared;
-use super::shared::Choice;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
