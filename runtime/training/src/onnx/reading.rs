@@ -19,6 +19,9 @@ pub enum OnnxError {
 const OPERATORS: [&str; 10] =
     ["Flatten", "Concat", "Sub", "Div", "Gemm", "MatMul", "Add", "Relu", "Softmax", "LogSoftmax"];
 
+/// Most numbers of an input: there is memory for all of them before the weights are compared with them.
+const MOST_NUMBERS: usize = 1 << 24;
+
 /// What is wrong with another one, or with one in another place.
 const OTHER: &str =
     "is not where a perceptron has it: linear layers with rectifiers between them can be trained";
@@ -80,9 +83,17 @@ fn ports(graph: &Graph, constants: &Constants) -> Result<Vec<Port>, OnnxError> {
         let shape = tensor.and_then(|tensor| tensor.shape.as_ref());
         let sizes = shape.map(|shape| &shape.dim[..]).unwrap_or_default().iter().skip(1);
         let sizes: Option<Vec<usize>> = sizes.map(|size| usize::try_from(size.value?).ok()).collect();
-        match sizes.filter(|sizes| !sizes.is_empty() && !sizes.contains(&0)) {
+        let is_bounded = |sizes: &Vec<usize>| {
+            let count = sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size));
+            !sizes.is_empty() && count.is_some_and(|count| (1..=MOST_NUMBERS).contains(&count))
+        };
+        match sizes.filter(is_bounded) {
             Some(shape) => Ok(Port { name: input.name.clone(), shape }),
-            None => Err(form(format!("its input `{}` has no fixed size", input.name))),
+            None => {
+                let text =
+                    format!("its input `{}` has no fixed size of at most {MOST_NUMBERS} numbers", input.name);
+                Err(form(text))
+            }
         }
     };
     inputs.map(port).collect()
@@ -314,6 +325,9 @@ mod tests {
             graph.node[6].input[0] = "joined".to_owned();
         });
         refused("has no fixed size", &|graph| graph.input[1] = port("numbers", &[]));
+        refused("has no fixed size of at most", &|graph| {
+            graph.input[1] = port("numbers", &[1 << 40, 1 << 40]);
+        });
         assert!(matches!(read(b"no model"), Err(OnnxError::Format(_) | OnnxError::Form(_))));
         assert!(read(b"").is_err());
     }
